@@ -1,0 +1,1 @@
+"""What the tests lean on: tiny checkpoints with known answers, number-format vectors, comparisons with messages."""
