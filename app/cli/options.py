@@ -1,0 +1,82 @@
+"""Options that several commands share, and the engine settings they make. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app import models, settings
+from engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from engine.api import Engine, LoadProgress
+
+
+def positive(text: str) -> int:
+    """argparse type: a whole number above zero."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above zero")
+    return value
+
+
+def port_number(text: str) -> int:
+    """argparse type: a TCP port; 0 lets the system choose."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port between 0 and 65535")
+    return value
+
+
+def add_model_option(parser: argparse.ArgumentParser) -> None:
+    """--model."""
+    parser.add_argument(
+        "--model", metavar="PATH_OR_HF_ID", help="directory of a model, or its hub id (default: the embedded demo)"
+    )
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """How the engine may use this machine."""
+    group = parser.add_argument_group("machine")
+    group.add_argument("--device", help="cpu, cuda or cuda:N (default: the best there is)")
+    group.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
+    group.add_argument("--context", type=positive, metavar="TOKENS", help="longest conversation")
+    group.add_argument("--ram-budget", metavar="SIZE", help="most memory the engine keeps, such as 24GB")
+
+
+def engine_settings(options: argparse.Namespace) -> EngineSettings:
+    """The engine settings of a command line; also prepares the environment that torch reads at import."""
+    settings.use_threads(options.threads)
+    return EngineSettings(
+        device=options.device,
+        context_tokens=options.context,
+        ram_budget_bytes=None if options.ram_budget is None else settings.parse_bytes(options.ram_budget),
+        threads=options.threads,
+    )
+
+
+def engine_opener(
+    model_path: Path, wishes: EngineSettings
+) -> Callable[[Callable[[LoadProgress], None] | None], Engine]:
+    """A function that opens the engine; importing it (and torch) happens inside."""
+
+    def open_engine(on_progress: Callable[[LoadProgress], None] | None = None) -> Engine:
+        from engine.api import Engine
+
+        return Engine.open(model_path, wishes, on_progress)
+
+    return open_engine
+
+
+def open_engine(options: argparse.Namespace) -> Engine:
+    """Open the engine that a terminal command asks for."""
+    wishes = engine_settings(options)
+    return engine_opener(models.find_model(options.model), wishes)(None)

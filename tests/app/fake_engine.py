@@ -1,0 +1,173 @@
+"""An engine for tests: the public face of the real one, scripted answers, no torch.
+
+The last user text is the script: `slow` reads slowly, `long` writes many pieces, `think` thinks first,
+`fail` raises, `break` raises something unexpected, `queue` waits, `forever` never ends; else an echo."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.errors import BadCheckpoint, BadRequest, PromptTooLong
+from engine.events import Event, Finished, Prefill, Queued, Stats, Text, Thinking
+from engine.messages import Message, ReplyOptions
+
+PIECE_S = 0.01
+
+
+@dataclass(frozen=True)
+class Progress:
+    stage: str
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Info:
+    name: str = "fake-model"
+    path: Path = Path("fake")
+    family: str = "fake"
+    sees_images: bool = True
+    thinks: bool = True
+    context_tokens: int = 4096
+    num_parameters: int = 1_000_000
+    active_parameters: int = 500_000
+    disk_bytes: int = 2_000_000
+    fingerprint: str = "00"
+
+
+@dataclass
+class FakeEngine:
+    model_info: Any = field(default_factory=Info)
+    plan: str = "fake plan"
+    asked: list[list[Message]] = field(default_factory=list)
+    options: list[ReplyOptions] = field(default_factory=list)
+    closed: bool = False
+    sessions: dict[str, FakeSession] = field(default_factory=dict)
+    most_at_once: int = 0
+    at_once: int = 0
+
+    @classmethod
+    def open(
+        cls, model_path: Path, settings: Any = None, on_progress: Callable[[Progress], None] | None = None
+    ) -> FakeEngine:
+        if model_path.name == "broken":
+            raise BadCheckpoint(f"'{model_path.name}' has no config.json.")
+        if on_progress is not None:
+            on_progress(Progress("reading tensors", 1, 2))
+        return cls()
+
+    def start(self, conversation_id: str) -> FakeSession:
+        return self.sessions.setdefault(conversation_id, FakeSession(self, conversation_id))
+
+    def check_messages(self, messages: Sequence[Message]) -> int:
+        return sum(len(message.text.split()) for message in messages)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeSession:
+    def __init__(self, engine: FakeEngine, conversation_id: str) -> None:
+        self.engine = engine
+        self.id = conversation_id
+        self.cancelled = threading.Event()
+        self.busy = False
+        self.closed = False
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def save(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+        self.engine.sessions.pop(self.id, None)
+
+    def reply(self, messages: Sequence[Message], options: ReplyOptions = ReplyOptions()) -> Iterator[Event]:  # noqa: B008
+        if self.busy:
+            raise BadRequest("This conversation is still being answered.")
+        self.engine.asked.append(list(messages))
+        self.engine.options.append(options)
+        self.cancelled.clear()
+        return self._events(messages, options)
+
+    def _events(self, messages: Sequence[Message], options: ReplyOptions) -> Iterator[Event]:
+        self.busy = True
+        self.engine.at_once += 1
+        self.engine.most_at_once = max(self.engine.most_at_once, self.engine.at_once)
+        started = time.monotonic()
+        new_tokens = 0
+        reason: Any = "stop"
+        try:
+            words = messages[-1].text.split()
+            script = set(words)
+            if "fail" in script:
+                raise PromptTooLong("The conversation has 9,000 tokens, but this model reads at most 4,096.")
+            if "break" in script:
+                raise RuntimeError("unexpected trouble\nwith details")
+            if "queue" in script:
+                yield Queued(1)
+                time.sleep(0.3)
+            total = 1800
+            steps = 100 if "slow" in script else 2
+            for step in range(1, steps + 1):
+                if self.cancelled.wait(0.05 if "slow" in script else 0.0):
+                    break
+                yield Prefill(total * step // steps, total)
+            prefilled = time.monotonic()
+            for piece in self._pieces(messages, script):
+                if self.cancelled.wait(PIECE_S):
+                    break
+                if options.max_tokens is not None and new_tokens >= options.max_tokens:
+                    reason = "length"
+                    break
+                new_tokens += 1
+                yield piece
+            if self.cancelled.is_set():
+                reason = "cancelled"
+            yield Stats(
+                prompt_tokens=total,
+                reused_tokens=0,
+                restored_tokens=0,
+                new_tokens=new_tokens,
+                context_tokens=total + new_tokens,
+                context_limit_tokens=4096,
+                queue_ms=0.0,
+                restore_ms=0.0,
+                prefill_ms=1e3 * (prefilled - started),
+                decode_ms=1e3 * (time.monotonic() - prefilled),
+            )
+            yield Finished(reason)
+        finally:
+            self.busy = False
+            self.engine.at_once -= 1
+
+    @staticmethod
+    def _pieces(messages: Sequence[Message], script: set[str]) -> Iterator[Event]:
+        if "think" in script:
+            for word in ("Let ", "me ", "ponder."):
+                yield Thinking(word)
+        if "forever" in script:
+            number = 0
+            while True:
+                yield Text(f"word{number} ")
+                number += 1
+        if "long" in script:
+            for number in range(80):
+                yield Text(f"word{number} ")
+            return
+        if "evil" in script:
+            yield Text('<script>window.hacked = 1</script><img src="http://example.invalid/a.png">')
+            yield Text("\n![spy](http://example.invalid/spy.png)\n<form action='http://example.invalid'>x</form>\n")
+            yield Text("```make\nall:\n\techo hi\n```\n")
+            return
+        pictures = sum(len(message.images) for message in messages)
+        yield Text(f"You said: {messages[-1].text}")
+        if pictures:
+            yield Text(f" I see {pictures} picture{'s' if pictures > 1 else ''}.")
