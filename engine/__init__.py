@@ -1,0 +1,1 @@
+"""One model, many conversations. The app imports `engine.api` and nothing deeper."""

@@ -1,0 +1,119 @@
+"""The KV cache of all live conversations: paged pools, page tables, and per-conversation frontiers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from engine.cache.layout import CacheLayout
+from engine.cache.pages import PageAllocator
+
+
+@dataclass(eq=False)
+class CachedSequence:
+    """One conversation's place in the cache. `length` tokens are valid; `row` holds its frontiers."""
+
+    row: int
+    pages: list[int] = field(default_factory=list)
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Copy of a conversation's frontiers at a token count; cutting back needs one when the layout has frontiers."""
+
+    length: int
+    frontiers: tuple[Tensor, ...]
+
+
+class KvCache:
+    """Pools [pages, entries per page, width] and frontiers [conversations, ...] for one model.
+
+    Memory is reserved when the cache is made; the operating system commits it as pages are first written.
+    """
+
+    def __init__(self, layout: CacheLayout, num_pages: int, num_rows: int, device: torch.device) -> None:
+        self.layout, self.device = layout, device
+        self.allocator = PageAllocator(num_pages)
+        self._free_rows = list(range(num_rows - 1, -1, -1))
+        self._live: set[CachedSequence] = set()
+        self._pools = {
+            (p.layer, p.name): torch.zeros(
+                num_pages, layout.page_tokens // p.tokens_per_entry, p.width, dtype=p.dtype, device=device
+            )
+            for p in layout.pools
+        }
+        self._frontiers = {
+            (f.layer, f.name): torch.zeros(num_rows, *f.shape, dtype=f.dtype, device=device) for f in layout.frontiers
+        }
+
+    @property
+    def capacity_tokens(self) -> int:
+        return self.allocator.num_pages * self.layout.page_tokens
+
+    def pool(self, layer: int, name: str) -> Tensor:
+        """Rows of one pool, [pages, entries per page, width]."""
+        return self._pools[layer, name]
+
+    def frontier(self, layer: int, name: str) -> Tensor:
+        """State of one kind for all conversations, [rows, ...]."""
+        return self._frontiers[layer, name]
+
+    def open(self) -> CachedSequence | None:
+        """A place for a new conversation with zeroed frontiers, or None when all rows are taken."""
+        if not self._free_rows:
+            return None
+        sequence = CachedSequence(self._free_rows.pop())
+        self._live.add(sequence)
+        self._clear_frontiers(sequence)
+        return sequence
+
+    def reserve(self, sequence: CachedSequence, tokens: int) -> bool:
+        """Make room for `tokens` tokens in all; False (and nothing changed) when the pool has too few free pages."""
+        missing = -(-tokens // self.layout.page_tokens) - len(sequence.pages)
+        if missing > 0:
+            pages = self.allocator.take(missing)
+            if pages is None:
+                return False
+            sequence.pages.extend(pages)
+        return True
+
+    def truncate(self, sequence: CachedSequence, tokens: int, snapshot: Snapshot | None = None) -> None:
+        """Forget everything behind `tokens`. With frontiers, `snapshot` must have been taken exactly there (or tokens is 0)."""
+        assert tokens <= sequence.length
+        if tokens < sequence.length and self._frontiers:
+            if snapshot is None:
+                assert tokens == 0, "frontiers cannot be cut without a snapshot"
+                self._clear_frontiers(sequence)
+            else:
+                assert snapshot.length == tokens
+                for tensor, saved in zip(self._frontiers.values(), snapshot.frontiers, strict=True):
+                    tensor[sequence.row].copy_(saved)
+        keep = -(-tokens // self.layout.page_tokens)
+        self.allocator.give_back(sequence.pages[keep:])
+        del sequence.pages[keep:]
+        sequence.length = tokens
+
+    def snapshot(self, sequence: CachedSequence) -> Snapshot:
+        """Copy the frontiers as they are now (empty for models without them)."""
+        return Snapshot(sequence.length, tuple(t[sequence.row].clone() for t in self._frontiers.values()))
+
+    def close(self, sequence: CachedSequence) -> None:
+        """Free everything the conversation holds."""
+        self.truncate(sequence, 0)
+        self._live.remove(sequence)
+        self._free_rows.append(sequence.row)
+
+    def _clear_frontiers(self, sequence: CachedSequence) -> None:
+        for tensor in self._frontiers.values():
+            tensor[sequence.row].zero_()
+
+    def check_integrity(self) -> None:
+        """Re-add all pages and rows; raises AssertionError if one is lost or shared."""
+        self.allocator.check_integrity([s.pages for s in self._live])
+        rows = [s.row for s in self._live]
+        num_rows = len(rows) + len(self._free_rows)
+        assert sorted(itertools.chain(rows, self._free_rows)) == list(range(num_rows)), "a row is lost or shared"

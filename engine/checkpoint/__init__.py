@@ -1,0 +1,1 @@
+"""Original safetensors directories: read lazily, checked completely, never executed."""

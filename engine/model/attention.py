@@ -1,0 +1,75 @@
+"""Multi-head latent attention over selected tokens (DeepSeek-V2 section 2.1, absorbed form; sinks and gate as in Hy4)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.batch import Batch
+from engine.model.indexer import TokenIndexer
+from engine.model.linear import FusedLinear
+from engine.model.norm import RmsNorm
+from engine.model.rope import rotate
+from engine.model.spec import LatentAttention
+from engine.model.weights import Weights
+from kernels.sparse_attention import Rows, sparse_attention
+
+
+class MlaAttention:
+    """Caches one latent and one rotated key row per token; every head reads them through its own up-projection."""
+
+    def __init__(self, spec: LatentAttention, hidden: int, layer: int, weights: Weights) -> None:
+        self.spec, self.layer = spec, layer
+        index = spec.indexer
+        entry = {"q_down": spec.q_rank, "kv_down": spec.kv_rank + spec.rope.width}
+        if spec.output_gate:
+            entry["gate"] = spec.heads * spec.value_width
+        queries = {"q_up": spec.heads * (spec.nope_width + spec.rope.width)}
+        if index is not None:
+            entry["indexer.key"] = index.width
+            queries["indexer.query"] = index.heads * index.width
+        self.entry = FusedLinear(weights, hidden, **entry)
+        self.queries = FusedLinear(weights, spec.q_rank, **queries)
+        self.q_norm = RmsNorm(weights, "q_norm", spec.q_rank, spec.latent_eps)
+        self.kv_norm = RmsNorm(weights, "kv_norm", spec.kv_rank, spec.latent_eps)
+        up = weights.matrix("kv_up", spec.heads * (spec.nope_width + spec.value_width), spec.kv_rank)
+        key_up, value_up = up.unflatten(0, (spec.heads, -1)).split([spec.nope_width, spec.value_width], dim=1)
+        self.key_up = key_up.contiguous()  # [heads, nope, latent]
+        self.value_up = value_up.transpose(1, 2).contiguous()  # [heads, latent, value]
+        self.output = weights.matrix("output", hidden, spec.heads * spec.value_width)
+        self.sinks = weights.vector("sinks", spec.heads) if spec.sinks else None
+        self.indexer = None if index is None else TokenIndexer(index, hidden, layer, weights.scope("indexer"))
+
+    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
+        """x [N, hidden] (normed) -> [N, hidden]; writes this step's rows into the cache first."""
+        spec = self.spec
+        q_down, kv_down, *rest = self.entry(x)
+        q_up, *index_query = self.queries(self.q_norm(q_down))
+        self._write(kv_down, batch)
+        if self.indexer is not None:
+            batch.selected[self.layer] = self.indexer(x, index_query[0], rest[-1], batch)
+        q_nope, q_rope = q_up.unflatten(-1, (spec.heads, -1)).split([spec.nope_width, spec.rope.width], dim=-1)
+        q_latent = torch.bmm(q_nope.transpose(0, 1), self.key_up).transpose(0, 1)
+        q_rope = rotate(spec.rope, q_rope, batch.rotation(spec.rope))
+        rows = Rows(
+            batch.cache.pool(self.layer, "latent").flatten(0, 1),
+            batch.cache.pool(self.layer, "rope").flatten(0, 1),
+            batch.selected[spec.index_source],
+        )
+        mixed = sparse_attention(q_latent, q_rope, (rows,), spec.scale, self.sinks)
+        heads = torch.bmm(mixed.transpose(0, 1), self.value_up).transpose(0, 1).flatten(1)
+        if spec.output_gate:
+            heads = heads * rest[0].sigmoid()
+        return F.linear(heads, self.output)
+
+    def _write(self, kv_down: Tensor, batch: Batch) -> None:
+        """Norm the latent, rotate the shared key, scatter both to this step's cache rows."""
+        latent, key = kv_down.split([self.spec.kv_rank, self.spec.rope.width], dim=-1)
+        angles = batch.rotation(self.spec.rope)
+        for name, row in (
+            ("latent", self.kv_norm(latent)),
+            ("rope", rotate(self.spec.rope, key.unsqueeze(1), angles).squeeze(1)),
+        ):
+            pool = batch.cache.pool(self.layer, name)
+            pool.flatten(0, 1).index_copy_(0, batch.token_slots, row.to(pool.dtype))

@@ -1,0 +1,48 @@
+"""Lightning indexer of the token-level families: which cached tokens a query attends to (DeepSeek-V3.2, section 2.1)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.batch import Batch
+from engine.model.norm import LayerNorm
+from engine.model.rope import rotate
+from engine.model.spec import Indexer
+from engine.model.weights import Weights
+from kernels.index_select import index_select
+
+
+def rotate_part(indexer: Indexer, x: Tensor, angles: Tensor) -> Tensor:
+    """Rotate the rope channels of x [N, heads, width], which lie first or last, and keep the others."""
+    rope, rest = indexer.rope.width, indexer.width - indexer.rope.width
+    if indexer.rope_at == "first":
+        turned, kept = x.split([rope, rest], dim=-1)
+        return torch.cat([rotate(indexer.rope, turned, angles), kept], dim=-1)
+    kept, turned = x.split([rest, rope], dim=-1)
+    return torch.cat([kept, rotate(indexer.rope, turned, angles)], dim=-1)
+
+
+class TokenIndexer:
+    """Scores every cached token with ReLU dot products of small heads and keeps the best `topk`."""
+
+    def __init__(self, spec: Indexer, hidden: int, layer: int, weights: Weights) -> None:
+        self.spec, self.layer = spec, layer
+        self.key_norm = LayerNorm(weights, "key_norm", spec.width, spec.key_norm_eps)
+        self.head_weights = weights.vector("head_weights", spec.heads, hidden)
+        self.head_scale = spec.heads**-0.5 * spec.width**-0.5
+
+    def __call__(self, x: Tensor, queries: Tensor, keys: Tensor, batch: Batch) -> Tensor:
+        """Write this step's index keys, select for each token. x [N, hidden] is the normed layer input,
+        queries [N, heads * width] and keys [N, width] its projections. Returns flat cache rows int64 [N, K], -1 padded."""
+        spec, angles = self.spec, batch.rotation(self.spec.rope)
+        q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), angles)
+        k = rotate_part(spec, self.key_norm(keys).unsqueeze(1), angles).squeeze(1)
+        pool = batch.cache.pool(self.layer, "index")
+        pool.flatten(0, 1).index_copy_(0, batch.token_slots, k.to(pool.dtype))
+        weights = F.linear(x.float(), self.head_weights) * self.head_scale
+        chosen = index_select(q, weights, pool, batch.page_table, batch.sequence, batch.positions + 1, spec.topk)
+        if batch.trace is not None:
+            batch.trace.topk.setdefault(self.layer, []).append(chosen)
+        return batch.flat_rows(chosen, pool.shape[1])

@@ -1,0 +1,24 @@
+"""Matrix multiplication with weights that several outputs share one input with."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.weights import Weights
+
+
+class FusedLinear:
+    """Several projections of the same input as one matrix: one pass over the input, one kernel launch.
+
+    Calling it with x [N, in] returns one [N, out] view per named part, in the given order.
+    """
+
+    def __init__(self, weights: Weights, inputs: int, **outputs: int) -> None:
+        parts = [weights.matrix(name, size, inputs) for name, size in outputs.items()]
+        self.weight = torch.cat(parts) if len(parts) > 1 else parts[0]
+        self.sizes = list(outputs.values())
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        return F.linear(x, self.weight).split(self.sizes, dim=-1)

@@ -1,0 +1,69 @@
+"""Feed-forward layers: dense SwiGLU, and mixture of experts with its router and shared expert."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.batch import Batch
+from engine.model.spec import DenseMlp, Moe
+from engine.model.weights import Weights
+from kernels.router import route, route_fixed
+from kernels.swiglu import swiglu
+
+
+class DenseFeedForward:
+    """down(swiglu(gate x, up x))."""
+
+    def __init__(self, spec: DenseMlp, hidden: int, weights: Weights) -> None:
+        self.limit = spec.limit
+        gate, up = (weights.matrix(name, spec.width, hidden) for name in ("gate", "up"))
+        self.gate_up = torch.cat([gate, up])
+        self.down = weights.matrix("down", hidden, spec.width)
+
+    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
+        return F.linear(swiglu(F.linear(x, self.gate_up), self.limit), self.down)
+
+
+class Router:
+    """Chooses experts from float32 logits, or by token id in hash-routed layers."""
+
+    def __init__(self, spec: Moe, hidden: int, vocab: int, layer: int, weights: Weights) -> None:
+        self.spec, self.layer = spec, layer
+        self.weight = weights.vector("weight", spec.experts, hidden)
+        self.token_experts = weights.table("token_experts", vocab, spec.topk) if spec.hash_routed else None
+        self.bias = None if spec.hash_routed else weights.vector("bias", spec.experts)
+        self.image_bias = weights.vector("image_bias", spec.experts) if spec.image_bias else None
+
+    def __call__(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """x [N, hidden] -> expert ids int64 [N, k] and weights float32 [N, k]."""
+        spec, logits = self.spec, F.linear(x.float(), self.weight)
+        if self.token_experts is not None:
+            ids = self.token_experts[batch.token_ids]
+            weights = route_fixed(logits, ids, spec.scoring, spec.scale)
+        else:
+            assert self.bias is not None
+            bias = self.bias
+            if self.image_bias is not None and batch.is_image is not None:
+                bias = torch.where(batch.is_image.unsqueeze(1), self.image_bias, bias)
+            ids, weights = route(logits, bias, spec.topk, spec.scoring, spec.scale, spec.num_groups, spec.kept_groups)
+        if batch.trace is not None:
+            batch.trace.router.setdefault(self.layer, []).append((ids, weights))
+        return ids, weights
+
+
+class MoeFeedForward:
+    """Routed experts plus the shared expert that every token uses."""
+
+    def __init__(self, spec: Moe, hidden: int, vocab: int, layer: int, weights: Weights) -> None:
+        self.spec = spec
+        self.router = Router(spec, hidden, vocab, layer, weights.scope("router"))
+        self.experts = weights.experts(spec, hidden)
+        shared = DenseMlp(spec.shared_width, spec.shared_limit)
+        self.shared = DenseFeedForward(shared, hidden, weights.scope("shared")) if spec.shared_width else None
+
+    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
+        ids, weights = self.router(x, batch)
+        routed = self.experts(x, ids, weights, self.spec.limit)
+        return routed if self.shared is None else routed + self.shared(x, batch)

@@ -1,0 +1,87 @@
+"""How blocks ask for their parameters. A block's constructor is the one declaration of what it needs:
+run against `DeclaredWeights` it lists names and shapes, run against the loader it gets tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.model.experts import ExpertBank
+from engine.model.spec import Moe
+
+Kind = Literal["vector", "matrix", "table", "expert"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One logical parameter. Vectors stay float32; matrices get the compute dtype; tables are integers."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+
+class Weights(Protocol):
+    """Access to parameters below one prefix. Shapes are checked by whoever answers."""
+
+    def scope(self, name: str) -> Weights:
+        """The same source, with names below `name`."""
+
+    def vector(self, name: str, *shape: int) -> Tensor:
+        """Small float32 tensor: norm weights, biases, gates, and matrices whose result must be float32."""
+
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        """Large weight [out, in, ...] in the compute dtype."""
+
+    def table(self, name: str, *shape: int) -> Tensor:
+        """Integer lookup table, int64."""
+
+    def experts(self, moe: Moe, hidden: int) -> ExpertBank:
+        """The routed experts of one layer: `experts.{e}.gate`, `.up` [I, H] and `.down` [H, I]."""
+
+    def has(self, name: str) -> bool:
+        """Whether an optional parameter exists."""
+
+
+class DeclaredWeights:
+    """Records every request and answers with tensors on the meta device."""
+
+    def __init__(self, declared: dict[str, Parameter] | None = None, prefix: str = "") -> None:
+        self.declared: dict[str, Parameter] = {} if declared is None else declared
+        self._prefix = prefix
+
+    def scope(self, name: str) -> DeclaredWeights:
+        return DeclaredWeights(self.declared, f"{self._prefix}{name}.")
+
+    def _declare(self, name: str, shape: tuple[int, ...], kind: Kind) -> Tensor:
+        full = self._prefix + name
+        assert full not in self.declared, f"{full} declared twice"
+        self.declared[full] = Parameter(full, shape, kind)
+        return torch.empty(shape, device="meta", dtype=torch.int64 if kind == "table" else torch.float32)
+
+    def vector(self, name: str, *shape: int) -> Tensor:
+        return self._declare(name, shape, "vector")
+
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        return self._declare(name, shape, "matrix")
+
+    def table(self, name: str, *shape: int) -> Tensor:
+        return self._declare(name, shape, "table")
+
+    def experts(self, moe: Moe, hidden: int) -> ExpertBank:
+        for e in range(moe.experts):
+            for part, shape in expert_shapes(moe, hidden).items():
+                self._declare(f"experts.{e}.{part}", shape, "expert")
+        return ExpertBank()
+
+    def has(self, name: str) -> bool:
+        return True
+
+
+def expert_shapes(moe: Moe, hidden: int) -> dict[str, tuple[int, int]]:
+    """Matrix shapes of one expert."""
+    return {"gate": (moe.width, hidden), "up": (moe.width, hidden), "down": (hidden, moe.width)}

@@ -1,0 +1,111 @@
+"""Experts in plain torch: y_n = sum_j weight[n, j] * down_e( swiglu(gate_up_e(x_n)) ), e = ids[n, j].
+
+Sizes: N tokens, k experts per token, E experts, H hidden, I expert width. gate_up stacks the gate rows before the up rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.formats import dequantize_fp8, dequantize_mxfp4
+from kernels.swiglu import swiglu
+
+FP8_MAX = 448.0
+EXACT_SPAN = 14  # largest log2 ratio of two scales in one block that e4m3 still represents exactly
+_HEADROOM = 6  # the largest scale of a block becomes 2^6 times the block scale: 6 * 2^6 = 384 <= 448
+
+
+class MxFp4Matrix(NamedTuple):
+    """Packed expert matrices: codes uint8 [E, rows, columns / 2], scale uint8 (e8m0) [E, rows, columns / 32]."""
+
+    codes: Tensor
+    scale: Tensor
+
+
+class Fp8Matrix(NamedTuple):
+    """Expert matrices in e4m3 [E, rows, columns] with e8m0 bytes per row and 128 columns: uint8 [E, rows, columns / 128]."""
+
+    codes: Tensor
+    scale: Tensor
+
+
+def convert_mxfp4_to_fp8(source: MxFp4Matrix, codes: Tensor, scale: Tensor, block: int = 128) -> Tensor:
+    """Write MXFP4 as e4m3 with one power-of-two scale per `block` columns into a workspace, exactly where possible.
+
+    Block scale = largest group scale - 6 (in exponents), floor 0. Exact while the group scales of a block span at most
+    2^14 (every e2m1 value times 2^-8..2^6 is an e4m3 number). codes float8_e4m3fn [E, rows, columns] and scale uint8
+    [E, rows, columns / block] are written in place. Returns bool [E, rows, columns / block]: blocks that are NOT exact
+    and must be multiplied from the packed source.
+    """
+    group_scale = source.scale.to(torch.int32).unflatten(-1, (-1, block // 32))
+    target = (group_scale.amax(-1) - _HEADROOM).clamp(min=0)
+    shift = group_scale - target.unsqueeze(-1)
+    unit = dequantize_mxfp4(source.codes, torch.full_like(source.scale, 127)).unflatten(-1, (-1, block // 32, 32))
+    scaled = torch.ldexp(unit, shift.unsqueeze(-1))
+    codes.copy_(scaled.flatten(-3).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn))
+    scale.copy_(target.to(torch.uint8))
+    restored = codes.float().unflatten(-1, (-1, block // 32, 32))
+    return (restored != scaled).flatten(-2).any(-1)
+
+
+def grouped_experts(
+    x: Tensor, ids: Tensor, weights: Tensor, limit: float | None, expert: Callable[[int], tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Loop over the experts in use; `expert(e)` gives its matrices gate_up [2I, H] and down [H, I] in x's dtype.
+
+    x [N, H]; ids int64 [N, k]; weights float32 [N, k]; limit: see `swiglu`. Returns [N, H].
+    """
+    if ids.shape[0] == 1:
+        mixed: Tensor | None = None
+        for e, weight in zip(ids[0].tolist(), weights[0].to(x.dtype).unbind(), strict=True):
+            gate_up, down = expert(e)
+            part = F.linear(swiglu(F.linear(x, gate_up), limit) * weight, down)
+            mixed = part if mixed is None else mixed.add_(part)
+        assert mixed is not None
+        return mixed
+    out = torch.zeros_like(x)
+    order = ids.flatten().argsort(stable=True)
+    counts = ids.flatten().bincount().tolist()
+    for e, slots in enumerate(order.split(counts)):
+        if len(slots) == 0:
+            continue
+        rows = slots // ids.shape[1]
+        gate_up, down = expert(e)
+        hidden = swiglu(F.linear(x[rows], gate_up), limit) * weights.flatten()[slots].unsqueeze(1).to(x.dtype)
+        out.index_add_(0, rows, F.linear(hidden, down))
+    return out
+
+
+def dense_experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, limit: float | None
+) -> Tensor:
+    """From decoded weights: x [N, H], ids int64 [N, k], weights float32 [N, k], gate_up [E, 2I, H], down [E, H, I] -> [N, H]."""
+    return grouped_experts(x, ids, weights, limit, lambda e: (gate_up[e], down[e]))
+
+
+def mxfp4_experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: MxFp4Matrix, down: MxFp4Matrix, limit: float | None
+) -> Tensor:
+    """From packed MXFP4, decoded expert by expert in x's dtype; shapes as `dense_experts`."""
+
+    def decoded(matrix: MxFp4Matrix, e: int) -> Tensor:
+        return dequantize_mxfp4(matrix.codes[e], matrix.scale[e]).to(x.dtype)
+
+    return grouped_experts(x, ids, weights, limit, lambda e: (decoded(gate_up, e), decoded(down, e)))
+
+
+def fp8_experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Fp8Matrix, down: Fp8Matrix, limit: float | None
+) -> Tensor:
+    """From an FP8 workspace with e8m0 block scales (see `convert_mxfp4_to_fp8`); shapes as `dense_experts`."""
+
+    def decoded(matrix: Fp8Matrix, e: int) -> Tensor:
+        block = matrix.codes.shape[-1] // matrix.scale.shape[-1]
+        return dequantize_fp8(matrix.codes[e], matrix.scale[e], (1, block)).to(x.dtype)
+
+    return grouped_experts(x, ids, weights, limit, lambda e: (decoded(gate_up, e), decoded(down, e)))
