@@ -21,7 +21,7 @@ from .case import EXPECTED_INFO, EXPECTED_TENSORS, OracleCase, load_case
 from .families import FAMILIES, Family
 from .layout import CheckpointWriter, write_json
 from .prompt import IMAGE_FOLDER, Prompt, make_prompt, write_images
-from .reference import NearTie, Reference, compute, prefix_lengths
+from .reference import NearTie, compute, prefix_lengths
 from .tokens import tokenizer_examples, write_tokenizer
 from .weights import randomize
 
@@ -82,11 +82,14 @@ def make_checkpoint(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     maker = FAMILIES[family]
+    if out_dir.exists() and any(out_dir.iterdir()):
+        raise FileExistsError(f"{out_dir} is not empty")
     out_dir.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".making-", dir=out_dir.parent))
     try:
         with fixed_threads():
-            _make(maker, work, seed, overrides or {}, merge_options(maker, options or {}), tokens, shards)
+            merged = merge_options(maker, options or {})
+            _make(maker, work, seed=seed, overrides=overrides or {}, options=merged, tokens=tokens, shards=shards)
         work.chmod(0o755)
         work.rename(out_dir)  # fails if another process has made the same case meanwhile
     except OSError:
@@ -98,7 +101,14 @@ def make_checkpoint(
 
 
 def _make(
-    family: Family, work: Path, seed: int, overrides: dict[str, Any], options: dict[str, Any], tokens: int, shards: int
+    family: Family,
+    work: Path,
+    *,
+    seed: int,
+    overrides: dict[str, Any],
+    options: dict[str, Any],
+    tokens: int,
+    shards: int,
 ) -> None:
     config = family.config(options)
     apply_overrides(config, overrides)
@@ -124,7 +134,17 @@ def _make(
     merge_size = config.get("vision_config", {}).get("spatial_merge_size", 1)
     images, media = write_images(family.image_sizes(), seed, work, merge_size)
     like = Prompt(torch.empty(0), media, config.get("image_token_id"), images)
-    prompt, reference, attempt = _find_prompt(model, tokens, ordinary, text.get("bos_token_id"), seed, like)
+    bos = text.get("bos_token_id")
+    reason: NearTie | None = None
+    for attempt in range(MAX_ATTEMPTS):
+        prompt = make_prompt(like, tokens, ordinary=ordinary, bos=bos, seed=seed, attempt=attempt)
+        try:
+            reference = compute(model, prompt)
+            break
+        except NearTie as problem:
+            reason = problem
+    else:
+        raise RuntimeError(f"{MAX_ATTEMPTS} prompts, all with near ties; last: {reason}")
 
     tensors = {name: tensor.contiguous() for name, tensor in reference.tensors.items()}
     save_file(tensors, work / EXPECTED_TENSORS)
@@ -147,20 +167,6 @@ def _make(
         "tokenizer": tokenizer_examples(work, tokenizer, spec.chat_template is not None, bool(images)),
     }
     write_json(work / EXPECTED_INFO, info)
-
-
-def _find_prompt(
-    model: torch.nn.Module, tokens: int, ordinary: range, bos: int | None, seed: int, like: Prompt
-) -> tuple[Prompt, Reference, int]:
-    """The first prompt without near ties."""
-    reason: NearTie | None = None
-    for attempt in range(MAX_ATTEMPTS):
-        prompt = make_prompt(tokens, ordinary, bos, seed, attempt, like)
-        try:
-            return prompt, compute(model, prompt), attempt
-        except NearTie as problem:
-            reason = problem
-    raise RuntimeError(f"{MAX_ATTEMPTS} prompts, all with near ties; last: {reason}")
 
 
 def _versions() -> dict[str, str]:

@@ -65,7 +65,7 @@ def write_images(
     return infos, {"pixel_values": pixels, "image_grid_thw": batch["image_grid_thw"]}
 
 
-def make_prompt(length: int, ordinary: range, bos: int | None, seed: int, attempt: int, like: Prompt) -> Prompt:
+def make_prompt(like: Prompt, length: int, *, ordinary: range, bos: int | None, seed: int, attempt: int) -> Prompt:
     """``[bos] text image text image text ...`` of exactly ``length`` tokens, with the images of ``like``."""
     g = generator(seed, f"prompt{attempt}")
     ids = torch.randint(ordinary.start, ordinary.stop, (length,), generator=g)

@@ -15,9 +15,12 @@ query; the router selects a few experts for each token. Quantized weights are sm
 def attention(query, key, value): return softmax(query @ key.T) @ value
 for layer in range(len(layers)): hidden = hidden + layers[layer](norm(hidden))
 {"role": "user", "content": "What is in this picture?"} {"role": "assistant", "content": "A small red square."}
-Der Router wählt für jedes Token einige Experten aus. Les poids aléatoires sont déterministes. 今天天气很好。 量化后的权重。
+Der Router wählt für jedes Token einige Experten aus. Les poids aléatoires sont déterministes. 今天天气很好。
+量化后的权重。
 0 1 2 3 4 5 6 7 8 9 10 11 12 16 32 64 128 256 512 1024 2048 4096 3.14159 2.71828
 """
+
+_TEXTS = ("The engine loads the checkpoint.", "  def f(x):\n\treturn x * 2", "量化后的权重 🙂", "aléatoires — 3.14159")
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,7 @@ def write_tokenizer(spec: TokenizerSpec, vocab_size: int, out_dir: Path) -> tupl
 
 def tokenizer_examples(out_dir: Path, tokenizer: Tokenizer, has_template: bool, has_images: bool) -> dict[str, object]:
     """Text-to-ids pairs and one rendered chat (image tokens not yet repeated)."""
-    texts = [
-        "The engine loads the checkpoint.",
-        "  def f(x):\n\treturn x * 2",
-        "量化后的权重 🙂",
-        "aléatoires — 3.14159",
-    ]
-    examples: dict[str, object] = {"encode": [{"text": t, "ids": tokenizer.encode(t).ids} for t in texts]}
+    examples: dict[str, object] = {"encode": [{"text": t, "ids": tokenizer.encode(t).ids} for t in _TEXTS]}
     if has_template:
         from transformers import PreTrainedTokenizerFast
 

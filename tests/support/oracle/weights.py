@@ -17,7 +17,7 @@ from torch import Tensor, nn
 _GAINS = {"o_proj": 2.5, "o_b_proj": 2.5, "down_proj": 2.0, "fc2": 1.5}  # else the residual stream hides the blocks
 _QUIET = 0.01
 _BEFORE_NORM = re.compile(r"(self_attn\.(q_a_proj|kv_proj)|compressor\.(indexer\.)?kv_proj|indexer\.wk)\.weight$")
-_SPREADS = {  # std of small tensors, by last name
+_SPREADS = {  # std of small tensors, by last or last but one name
     "e_score_correction_bias": 0.1,
     "bias": 0.1,
     "sinks": 0.5,
@@ -25,6 +25,8 @@ _SPREADS = {  # std of small tensors, by last name
     "hc_base": 0.5,
     "position_bias": 0.5,
     "image_newline": 1.0,
+    "embed_tokens": 1.0,
+    "position_embedding": 0.5,
 }
 _SMOOTH = ("gate", "scorer", "weights_proj", "lm_head")  # matrices without block texture
 
@@ -53,18 +55,18 @@ def random_tensor(name: str, shape: torch.Size, seed: int) -> Tensor:
         return 1 + 0.2 * noise
     if leaf in ("scale", "hc_scale"):  # gains of the hyper-connections stay positive
         return 0.5 + 0.2 * noise.abs()
-    if leaf in _SPREADS:
-        return _SPREADS[leaf] * noise
-    if "embed_tokens" in name:
-        return noise
-    if "position_embedding" in name:
-        return 0.5 * noise
+    spread = next((std for key, std in _SPREADS.items() if key in (leaf, module)), None)
+    if spread is not None:
+        return spread * noise
     if len(shape) == 4:  # convolution
         return noise / math.sqrt(math.prod(shape[1:]))
-    w = noise * _GAINS.get(module, _GAINS.get(leaf, 1.0)) / math.sqrt(shape[-1])
-    if "experts." in name and len(shape) == 3:
+    return _random_matrix(name, noise * _GAINS.get(module, _GAINS.get(leaf, 1.0)) / math.sqrt(shape[-1]), g)
+
+
+def _random_matrix(name: str, w: Tensor, g: torch.Generator) -> Tensor:
+    if "experts." in name and w.dim() == 3:
         return textured(w, (1, 32), range(-3, 3), g)
-    return w if module in _SMOOTH else textured(w, (128, 128), range(-1, 2), g)
+    return w if name.split(".")[-2] in _SMOOTH else textured(w, (128, 128), range(-1, 2), g)
 
 
 @torch.no_grad()
@@ -82,9 +84,9 @@ def randomize(model: nn.Module, seed: int, ordinary: range) -> None:
             continue
         tensor.copy_(random_tensor(name, tensor.shape, seed))
         if _BEFORE_NORM.search(name):
-            tensor *= _QUIET
+            tensor.mul_(_QUIET)
         elif name.endswith("kv_a_proj_with_mqa.weight"):
-            tensor[: -text.qk_rope_head_dim] *= _QUIET  # the last rows are rope keys, which no norm follows
+            tensor[: -text.qk_rope_head_dim].mul_(_QUIET)  # the last rows are rope keys, which no norm follows
         elif name == "lm_head.weight":
-            tensor[: ordinary.start] *= 0.1
-            tensor[ordinary.stop :] *= 0.1
+            tensor[: ordinary.start].mul_(0.1)
+            tensor[ordinary.stop :].mul_(0.1)
