@@ -92,6 +92,9 @@ class Chats:
         with self._lock:
             new = conversation_id is None
             conversation = self.store.create(_title(text, pictures), settings) if new else self._idle(conversation_id)
+            if not new and settings is not None and settings != conversation.settings:
+                conversation = self.store.configure(conversation.id, settings, revision)
+                revision = None if revision is None else conversation.revision
             try:
                 user = self.store.add_user(
                     conversation.id, conversation.leaf_id, text, pictures, revision=None if new else revision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.closing(listener), contextlib.closing(Store(settings.data_dir(options.data_dir))) as store:
         # The engine (torch) and the page (gradio) are imported at the same time, each in its own thread.
         model = OpeningModel(model_path.name, engine_opener(model_path, wishes)).start()
-        settings.keep_private(store.directory / "uploads")
+        uploads = store.directory / "uploads"
+        shutil.rmtree(uploads, ignore_errors=True)  # messages keep their own copies
+        settings.keep_private(uploads)
         from app.ui.server import serve
 
         address = page_address(options.host, listener)

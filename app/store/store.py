@@ -20,7 +20,7 @@ from app.store import tree
 from app.store.attachments import AttachmentFiles, make_private
 from app.store.database import Database
 from app.store.lock import DirectoryLock
-from app.store.records import Answer, Conversation, Message, ReplySettings
+from app.store.records import UNFINISHED_STATES, Answer, Conversation, Message, ReplySettings
 
 TITLE_CHARS = 60
 
@@ -191,7 +191,7 @@ class Store:
         return self.message(message_id)
 
     def update_answer(self, message_id: int, answer: Answer) -> None:
-        """Write an answer, partial or final. Only a change of state is a new revision; more text is not."""
+        """Write an answer, partial or final. The end of an answer is a new revision; more text is not."""
         with self._database.write() as db:
             row = db.execute("SELECT conversation_id, state FROM messages WHERE id = ?", (message_id,)).fetchone()
             if row is None:
@@ -209,7 +209,7 @@ class Store:
                     message_id,
                 ),
             )
-            if row["state"] != answer.state:
+            if row["state"] != answer.state and answer.state not in UNFINISHED_STATES:
                 _bump(db, row["conversation_id"])
 
     def message(self, message_id: int) -> Message:

@@ -1,0 +1,54 @@
+"""What each open page last showed, so that little is sent and an old stream never writes into a newer view.
+
+Forgetting a page is harmless: it is then sent everything once more. Knows no gradio and no store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+MAX_PAGES = 200
+
+
+@dataclass
+class View:
+    """One open page. `follower` is the token of the only stream that may write into it."""
+
+    conversation_id: str = ""
+    revision: int = -1
+    list_key: object = None
+    model_key: object = None
+    window: int = 0
+    search: str = ""
+    follower: object = None
+    followed_at: float = field(default=0.0)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a stream is alive for this page."""
+        return self.follower is not None and time.monotonic() - self.followed_at < 3
+
+    def follow(self) -> object:
+        """Become the page's stream; earlier ones end at their next look."""
+        self.follower = object()
+        self.followed_at = time.monotonic()
+        return self.follower
+
+
+class Views:
+    """Views by page id, the least recently used forgotten first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._views: OrderedDict[str, View] = OrderedDict()
+
+    def of(self, page_id: str) -> View:
+        """The view of a page, new when it is not known."""
+        with self._lock:
+            view = self._views.setdefault(page_id, View())
+            self._views.move_to_end(page_id)
+            while len(self._views) > MAX_PAGES:
+                self._views.popitem(last=False)
+            return view
