@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from .case import EXPECTED_INFO, EXPECTED_TENSORS, OracleCase, load_case
 from .families import FAMILIES, Family
 from .layout import CheckpointWriter, write_json
-from .prompt import IMAGE_FOLDER, Prompt, make_prompt, write_images
+from .prompt import IMAGE_FOLDER, make_prompt
 from .reference import NearTie, compute, prefix_lengths
 from .tokens import tokenizer_examples, write_tokenizer
 from .weights import randomize
@@ -129,11 +129,9 @@ def _make(
     randomize(model, seed, ordinary)
     writer = CheckpointWriter()
     family.export(model.state_dict(), writer, config, options)  # also gives the model the values as stored
+    like = family.prepare_media(work, model, writer, config, seed)
     writer.write(work, shards)
 
-    merge_size = config.get("vision_config", {}).get("spatial_merge_size", 1)
-    images, media = write_images(family.image_sizes(), seed, work, merge_size)
-    like = Prompt(torch.empty(0), media, config.get("image_token_id"), images)
     bos = text.get("bos_token_id")
     reason: NearTie | None = None
     for attempt in range(MAX_ATTEMPTS):
@@ -164,7 +162,7 @@ def _make(
         "cached_vs_uncached_max_abs": reference.cache_difference,
         "logits_std": float(reference.tensors["logits"].std()),
         "attention_score_std": {str(k): v for k, v in sorted(reference.trace.score_std.items())},
-        "tokenizer": tokenizer_examples(work, tokenizer, spec.chat_template is not None, bool(images)),
+        "tokenizer": tokenizer_examples(work, tokenizer, spec.chat_template is not None, bool(like.images)),
     }
     write_json(work / EXPECTED_INFO, info)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
+from .trace import Trace
 from .weights import generator
 
 IMAGE_FOLDER = "expected"
@@ -22,14 +24,35 @@ class Prompt:
     ids: Tensor
     media: dict[str, Tensor] = field(default_factory=dict)
     image_token: int | None = None
-    images: list[dict[str, object]] = field(default_factory=list)  # file, height, width, grid_thw, tokens, first_token
+    images: list[dict[str, Any]] = field(default_factory=list)  # file, height, width, grid_thw, tokens, first_token
 
-    def inputs(self, ids: Tensor) -> dict[str, Tensor]:
+    def inputs(self, ids: Tensor) -> dict[str, Any]:
         """Keyword arguments of a forward pass over ``ids [n]``: a batch of one that starts at position 0."""
         kwargs = {"input_ids": ids[None], **self.media}
         if self.media:
             kwargs["mm_token_type_ids"] = (ids == self.image_token).int()[None]
         return kwargs
+
+    def place(self, ids: Tensor) -> Prompt:
+        """A prompt of the text ``ids [T]`` in which the images of this one overwrite some tokens."""
+        position, placed = 12, []
+        for info in self.images:
+            tokens = info["tokens"]
+            assert position + tokens <= len(ids), "prompt too short for its images"
+            ids[position : position + tokens] = self.image_token
+            placed.append({**info, "first_token": position})
+            position += tokens + 9
+        return Prompt(ids, self.media, self.image_token, placed)
+
+    def media_tensors(self, model: nn.Module, trace: Trace) -> dict[str, Tensor]:
+        """Expected tensors about the images, after a pass that ``trace`` observed."""
+        kinds = (self.ids == self.image_token).int()[None]
+        positions, delta = model.model.get_rope_index(
+            self.ids[None], mm_token_type_ids=kinds, image_grid_thw=self.media["image_grid_thw"]
+        )
+        features = torch.cat(trace.image_features)
+        own = {"image_features": features, "position_ids": positions[:, 0], "position_delta": delta[0]}
+        return {**self.media, **own}
 
 
 def make_picture(height: int, width: int, seed: int, index: int) -> Image.Image:
@@ -44,13 +67,13 @@ def make_picture(height: int, width: int, seed: int, index: int) -> Image.Image:
 
 def write_images(
     sizes: list[tuple[int, int]], seed: int, out_dir: Path, merge_size: int
-) -> tuple[list[dict[str, object]], dict[str, Tensor]]:
+) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Write ``expected/image_N.png`` for every (height, width) and preprocess them with transformers' class."""
     if not sizes:
         return [], {}
     from transformers.models.hy_v4_vl.image_processing_pil_hy_v4_vl import HYV4VLImageProcessorPil
 
-    infos: list[dict[str, object]] = []
+    infos: list[dict[str, Any]] = []
     pictures = []
     for i, (height, width) in enumerate(sizes):
         file = f"image_{i}.png"
@@ -71,11 +94,4 @@ def make_prompt(like: Prompt, length: int, *, ordinary: range, bos: int | None, 
     ids = torch.randint(ordinary.start, ordinary.stop, (length,), generator=g)
     if bos is not None:
         ids[0] = bos
-    position, placed = 12, []
-    for info in like.images:
-        tokens = info["tokens"]
-        assert isinstance(tokens, int) and position + tokens <= length, "prompt too short for its images"
-        ids[position : position + tokens] = like.image_token
-        placed.append({**info, "first_token": position})
-        position += tokens + 9
-    return Prompt(ids, like.media, like.image_token, placed)
+    return like.place(ids)

@@ -79,20 +79,6 @@ def _named(trace: Trace, rows: Tensor) -> dict[str, Tensor]:
     return tensors
 
 
-def _media(model: nn.Module, prompt: Prompt, trace: Trace) -> dict[str, Tensor]:
-    kinds = (prompt.ids == prompt.image_token).int()[None]
-    positions, delta = model.model.get_rope_index(
-        prompt.ids[None], mm_token_type_ids=kinds, image_grid_thw=prompt.media["image_grid_thw"]
-    )
-    features = torch.cat(trace.image_features)
-    return {
-        **prompt.media,
-        "image_features": features,
-        "position_ids": positions[:, 0],
-        "position_delta": delta[0],
-    }
-
-
 @torch.no_grad()
 def compute(model: nn.Module, prompt: Prompt) -> Reference:
     """All expected tensors; raises ``NearTie`` as soon as a decision is too close."""
@@ -104,7 +90,7 @@ def compute(model: nn.Module, prompt: Prompt) -> Reference:
     rows = probe_rows(total)
     tensors = {"input_ids": prompt.ids, "logits": logits, "final_hidden": trace.final_hidden, "probe_rows": rows}
     if prompt.media:
-        tensors.update(_media(model, prompt, trace))
+        tensors.update(prompt.media_tensors(model, trace))
     tensors.update(_named(trace, rows))
 
     gap, difference = float("inf"), 0.0

@@ -52,12 +52,16 @@ def cut_margin(scores: Tensor, k: int) -> Tensor:
 
 
 def _router_margin(router: nn.Module, logits: Tensor, ids: Tensor) -> Tensor:
-    """Margin of a top-k router, group stage included; ``[T, E] -> [T]``. Hash routers never tie."""
+    """Margin of a top-k router, group stage included; ``[T, E] -> [T]``. Hash routers never tie.
+
+    ``row_bias`` and ``judged_rows`` are left at a router by whoever changes its choice.
+    """
     margin = torch.full((logits.shape[0],), float("inf"))
-    if hasattr(router, "tid2eid"):
+    bias = getattr(router, "row_bias", getattr(router, "e_score_correction_bias", None))
+    if bias is None:
         return margin
     score = router.score_fn(logits) if hasattr(router, "score_fn") else logits.sigmoid()
-    choice = score + router.e_score_correction_bias
+    choice = score + bias
     groups = getattr(router, "num_group", 1)
     if groups > 1:
         group_score = choice.view(choice.shape[0], groups, -1).topk(2, dim=-1).values.sum(-1)
@@ -65,8 +69,10 @@ def _router_margin(router: nn.Module, logits: Tensor, ids: Tensor) -> Tensor:
         kept = torch.zeros_like(group_score).scatter(1, group_score.topk(router.topk_group).indices, 1.0)
         choice = choice.masked_fill(kept.repeat_interleave(choice.shape[1] // groups, 1) == 0, float("-inf"))
     chosen = choice.topk(router.top_k).indices.sort(-1).values
-    assert torch.equal(chosen, ids.sort(-1).values), "own router formula disagrees with transformers"
-    return torch.minimum(margin, cut_margin(choice, router.top_k))
+    judged = getattr(router, "judged_rows", torch.ones(len(ids), dtype=torch.bool))
+    assert torch.equal(chosen[judged], ids.sort(-1).values[judged]), "own router formula disagrees with transformers"
+    margin = torch.minimum(margin, cut_margin(choice, router.top_k))
+    return torch.where(judged, margin, float("inf"))
 
 
 class _TopkArguments(TorchFunctionMode):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layout import CheckpointWriter, read_json
+from ..prompt import Prompt
 from ..tokens import TokenizerSpec
 
 BF16, F32 = torch.bfloat16, torch.float32
@@ -55,9 +56,11 @@ class Family:
         """Content of preprocessor_config.json, for families that read images."""
         return None
 
-    def image_sizes(self) -> list[tuple[int, int]]:
-        """(height, width) of each test image."""
-        return []
+    def prepare_media(
+        self, work: Path, model: nn.Module, writer: CheckpointWriter, config: Config, seed: int
+    ) -> Prompt:
+        """Write the test images and return a prompt without text that knows them; may add tensors to ``writer``."""
+        return Prompt(torch.empty(0))
 
     def generation_config(self, config: Config) -> Config:
         """Content of generation_config.json."""

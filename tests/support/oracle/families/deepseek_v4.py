@@ -55,14 +55,13 @@ _GLOBAL_NAMES: dict[str, tuple[str, torch.dtype | str]] = {
     "lm_head.weight": ("head.weight", BF16),
 }
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
-IMAGE_PLACEHOLDER = "<｜deepseek_image｜>"
 
 
 class DeepseekV4(Family):
-    """``base``: FP8 experts and float32 scales, as in the -Base checkpoints. ``vision``: has an image placeholder."""
+    """``base``: FP8 experts and float32 scales everywhere, as in the -Base checkpoints."""
 
     name = "deepseek_v4"
-    options: ClassVar[Options] = {"base": False, "fp8_block": (128, 128), "vision": False}
+    options: ClassVar[Options] = {"base": False, "fp8_block": (128, 128)}
     index_ratio = 4
 
     def config(self, options: Options) -> Config:
@@ -125,8 +124,6 @@ class DeepseekV4(Family):
 
     def tokenizer(self, config: Config, options: Options) -> TokenizerSpec:
         last = ["<think>", "</think>", "｜DSML｜", "<｜User｜>", "<｜Assistant｜>", "<｜latest_reminder｜>"]
-        if options["vision"]:
-            last.append(IMAGE_PLACEHOLDER)
         return TokenizerSpec([BOS, EOS, PAD], last, BOS, EOS, PAD)
 
     def export(self, state: dict[str, Tensor], writer: CheckpointWriter, config: Config, options: Options) -> None:

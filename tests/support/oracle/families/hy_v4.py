@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layout import CheckpointWriter, read_json
+from ..prompt import Prompt, write_images
 from ..tokens import TokenizerSpec
 from .base import BF16, F32, Config, Family, Options, fp8_config, put_split_experts
 
@@ -24,6 +25,7 @@ _SPECIALS = [
     *(f"<think{SUFFIX}>", f"</think{SUFFIX}>", EOS, IMAGE, VIDEO),
 ]
 _VOCAB = 512
+_IMAGE_SIZES = [(90, 150), (70, 50)]  # become 96x160 (18 tokens) and, from below the minimum, 96x64 (9 tokens)
 _IDS = {token: _VOCAB - len(_SPECIALS) + i for i, token in enumerate(_SPECIALS)}
 _TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}"
@@ -200,8 +202,12 @@ class HyV4VL(Family):
             "temporal_patch_size": 1,
         }
 
-    def image_sizes(self) -> list[tuple[int, int]]:
-        return [(90, 150), (70, 50)]  # become 96x160 (18 tokens) and, from below the minimum, 96x64 (9 tokens)
+    def prepare_media(
+        self, work: Path, model: nn.Module, writer: CheckpointWriter, config: Config, seed: int
+    ) -> Prompt:
+        merge_size = config["vision_config"]["spatial_merge_size"]
+        images, media = write_images(_IMAGE_SIZES, seed, work, merge_size)
+        return Prompt(torch.empty(0), media, config["image_token_id"], images)
 
     def build(self, out_dir: Path) -> nn.Module:
         from transformers import HYV4VLConfig
@@ -279,8 +285,10 @@ class HyV4(HyV4VL):
     def preprocessor_config(self) -> Config | None:
         return None
 
-    def image_sizes(self) -> list[tuple[int, int]]:
-        return []
+    def prepare_media(
+        self, work: Path, model: nn.Module, writer: CheckpointWriter, config: Config, seed: int
+    ) -> Prompt:
+        return Prompt(torch.empty(0))
 
     def build(self, out_dir: Path) -> nn.Module:
         """The image class with the text config of this directory and an unused one-layer vision tower."""
