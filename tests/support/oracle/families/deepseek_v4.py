@@ -99,7 +99,7 @@ class DeepseekV4(Family):
             "o_lora_rank": 128,
             "q_lora_rank": 128,
             "qk_rope_head_dim": 32,
-            "quantization_config": fp8_config(options["fp8_block"], "float32" if base else "ue8m0"),
+            "quantization_config": fp8_config(options["fp8_block"], None if base else "ue8m0"),
             "rms_norm_eps": 1e-06,
             "rope_scaling": {
                 "beta_fast": 32,
