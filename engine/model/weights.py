@@ -5,7 +5,7 @@ run against `DeclaredWeights` it lists names and shapes, run against the loader 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -47,8 +47,30 @@ class Weights(Protocol):
         """Whether an optional parameter exists."""
 
 
+class Undecided:
+    """Stands for a tensor while a model is only declared: every operation on it gives it back.
+
+    torch's own meta tensors would do, but their first use costs seconds of imports.
+    """
+
+    device = torch.device("cpu")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Undecided:
+        return cls()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: self
+
+    def __getitem__(self, key: Any) -> Undecided:
+        return self
+
+    def split(self, sizes: list[int], dim: int = 0) -> list[Undecided]:
+        return [self] * len(sizes)
+
+
 class DeclaredWeights:
-    """Records every request and answers with tensors on the meta device."""
+    """Records every request and answers with stand-ins."""
 
     def __init__(self, declared: dict[str, Parameter] | None = None, prefix: str = "") -> None:
         self.declared: dict[str, Parameter] = {} if declared is None else declared
@@ -61,7 +83,7 @@ class DeclaredWeights:
         full = self._prefix + name
         assert full not in self.declared, f"{full} declared twice"
         self.declared[full] = Parameter(full, shape, kind)
-        return torch.empty(shape, device="meta", dtype=torch.int64 if kind == "table" else torch.float32)
+        return cast(Tensor, Undecided())
 
     def vector(self, name: str, *shape: int) -> Tensor:
         return self._declare(name, shape, "vector")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 MX_GROUP = 32
 _E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
-# Both values of a packed byte at once: row b is (low nibble, high nibble).
-_E2M1_PAIRS = torch.stack([_E2M1.repeat(16), _E2M1.repeat_interleave(16)], dim=-1)
+# Both values of a packed byte at once: entry b holds the bits of (low nibble, high nibble), so one look-up gives two.
+_E2M1_PAIRS = torch.stack([_E2M1.repeat(16), _E2M1.repeat_interleave(16)], dim=-1).view(torch.int64).flatten()
 
 
 def e8m0_to_float32(scale: Tensor) -> Tensor:
@@ -27,8 +27,9 @@ def e8m0_to_float32(scale: Tensor) -> Tensor:
 
 def unpack_e2m1(packed: Tensor) -> Tensor:
     """Two e2m1 codes per byte (uint8 or int8 [..., n]) to float32 [..., 2n]; the low nibble is the even column."""
-    pairs = _E2M1_PAIRS.to(packed.device)[packed.view(torch.uint8).to(torch.int32)]
-    return pairs.flatten(-2)
+    codes = packed.view(torch.uint8).to(torch.int32)
+    pairs = _E2M1_PAIRS.to(packed.device).index_select(0, codes.flatten())
+    return pairs.view(codes.shape).view(torch.float32)
 
 
 def dequantize_mxfp4(packed: Tensor, scale: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ def dequantize_mxfp4(packed: Tensor, scale: Tensor) -> Tensor:
     """
     values = unpack_e2m1(packed)
     grouped = values.unflatten(-1, (-1, MX_GROUP))
-    return (grouped * e8m0_to_float32(scale).unsqueeze(-1)).flatten(-2)
+    return grouped.mul_(e8m0_to_float32(scale).unsqueeze(-1)).flatten(-2)
 
 
 def dequantize_fp8(code: Tensor, scale: Tensor, block: tuple[int, int]) -> Tensor:

@@ -1,0 +1,250 @@
+"""The engine's public face: everything the app, the benchmarks and servers use, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.chat.detokenizer import AnswerStream
+from engine.chat.prompt import PrepareImage, Prompt
+from engine.chat.style import EncodeOptions
+from engine.errors import (
+    BadCheckpoint,
+    BadImage,
+    BadRequest,
+    BadState,
+    DoesNotFit,
+    EngineError,
+    PromptTooLong,
+    UnsupportedModel,
+)
+from engine.events import Event, Finished, FinishReason, Prefill, Queued, Restored, Stats, Text, Thinking
+from engine.generation.request import Request
+from engine.generation.sampler import Sampler, Sampling
+from engine.generation.scheduler import Scheduler, SchedulerLimits
+from engine.memory.plan import MemoryPlan, PlanLine
+from engine.messages import Image, Message, ReplyOptions, Role
+from engine.model.spec import Moe
+from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
+from engine.settings import EngineSettings
+
+__all__ = [
+    "BadCheckpoint", "BadImage", "BadRequest", "BadState", "DoesNotFit", "Engine", "EngineError", "EngineSettings",
+    "Event", "FinishReason", "Finished", "Image", "LoadProgress", "MemoryPlan", "Message", "ModelInfo", "PlanLine",
+    "Prefill", "PromptTooLong", "Queued", "ReplyOptions", "Restored", "Role", "Session", "Stats", "Text", "Thinking",
+    "UnsupportedModel", "describe_model", "plan_model",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a person may want to know about a model."""
+
+    name: str
+    path: Path
+    family: str
+    sees_images: bool
+    thinks: bool
+    context_tokens: int
+    num_parameters: int
+    active_parameters: int
+    disk_bytes: int
+    fingerprint: str
+
+
+def plan_model(path: Path, settings: EngineSettings | None = None) -> MemoryPlan:
+    """The memory plan of a checkpoint on this machine; loads nothing. Raises as `Engine.open`."""
+    return describe(path, settings or EngineSettings()).plan
+
+
+def describe_model(path: Path, settings: EngineSettings | None = None) -> ModelInfo:
+    """Facts about a checkpoint without loading it. Raises as `Engine.open`."""
+    return _model_info(describe(path, settings or EngineSettings()))
+
+
+def _model_info(described: Described, thinks: bool = False) -> ModelInfo:
+    spec, total = described.spec, described.num_parameters
+    idle = sum(
+        3 * layer.mlp.width * spec.hidden * (layer.mlp.experts - layer.mlp.topk)
+        for layer in spec.layers
+        if isinstance(layer.mlp, Moe)
+    )
+    return ModelInfo(
+        name=described.checkpoint.path.resolve().name,
+        path=described.checkpoint.path,
+        family=spec.family,
+        sees_images=spec.vision is not None,
+        thinks=thinks,
+        context_tokens=described.plan.context_tokens,
+        num_parameters=total,
+        active_parameters=total - idle,
+        disk_bytes=described.checkpoint.disk_bytes,
+        fingerprint=described.checkpoint.fingerprint(),
+    )
+
+
+class Engine:
+    """One loaded model that serves many conversations. Safe to use from any thread."""
+
+    def __init__(self, runtime: Runtime, settings: EngineSettings) -> None:
+        """Use `Engine.open`."""
+        self._runtime = runtime
+        self._prepare = PrepareImage(runtime.prompts)
+        plan = runtime.described.plan
+        self._scheduler = Scheduler(
+            runtime.model,
+            runtime.cache,
+            SchedulerLimits(plan.context_tokens, settings.prefill_chunk_tokens, settings.max_batch),
+        )
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        self.model_info = _model_info(runtime.described, runtime.prompts.thinks)
+
+    @classmethod
+    def open(
+        cls, model_path: Path, settings: EngineSettings | None = None, on_progress: OnProgress | None = None
+    ) -> Engine:
+        """Load a checkpoint directory. Raises BadCheckpoint, UnsupportedModel or DoesNotFit."""
+        settings = settings or EngineSettings()
+        return cls(open_runtime(Path(model_path), settings, on_progress), settings)
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Where the memory went."""
+        return self._runtime.described.plan
+
+    def start(self, conversation_id: str) -> Session:
+        """The session of a conversation; the same object while it is open."""
+        with self._lock:
+            if conversation_id not in self._sessions:
+                self._sessions[conversation_id] = Session(self, conversation_id)
+            return self._sessions[conversation_id]
+
+    def check_messages(self, messages: Sequence[Message], options: ReplyOptions | None = None) -> int:
+        """Number of prompt tokens of a conversation. Raises BadRequest, BadImage or PromptTooLong."""
+        prompt = self._prompt(messages, options or ReplyOptions(), {})
+        limit = self.plan.context_tokens
+        if len(prompt) >= limit:
+            raise PromptTooLong(f"The conversation has {len(prompt):,} tokens, but the context holds {limit:,}.")
+        return len(prompt)
+
+    def close(self) -> None:
+        """Cancel everything and free the model."""
+        self._scheduler.close()
+        self._sessions.clear()
+
+    def _prompt(self, messages: Sequence[Message], options: ReplyOptions, answers: dict[str, list[int]]) -> Prompt:
+        thinking = (
+            self._runtime.described.family.chat.thinks_by_default if options.thinking is None else options.thinking
+        )
+        encode = EncodeOptions(thinking and self._runtime.prompts.thinks, options.reasoning_effort)
+        return self._runtime.prompts.build(messages, encode, answers, self._prepare)
+
+    def _default(self, options: ReplyOptions, key: str, otherwise: Any) -> Any:
+        value = getattr(options, key)
+        if value is None:
+            value = self._runtime.defaults.get(key)
+        return otherwise if value is None else value
+
+    def _sampling(self, options: ReplyOptions) -> Sampling:
+        greedy = self._runtime.defaults.get("do_sample") is False and options.temperature is None
+        sampling = Sampling(
+            repetition_penalty=float(self._default(options, "repetition_penalty", 1.0)),
+            temperature=0.0 if greedy else float(self._default(options, "temperature", 1.0)),
+            top_k=int(self._default(options, "top_k", 0)),
+            top_p=float(self._default(options, "top_p", 1.0)),
+            min_p=float(self._default(options, "min_p", 0.0)),
+            seed=options.seed,
+        )
+        sampling.check()
+        return sampling
+
+    def _max_tokens(self, options: ReplyOptions) -> int | None:
+        limit = options.max_tokens if options.max_tokens is not None else self._runtime.defaults.get("max_new_tokens")
+        if limit is not None and limit < 1:
+            raise BadRequest(f"max_tokens is {limit}; it must be at least 1.")
+        return limit
+
+
+class Session:
+    """One conversation with the engine. Made by `Engine.start`."""
+
+    def __init__(self, engine: Engine, conversation_id: str) -> None:
+        self._engine, self._id = engine, conversation_id
+        self._request: Request | None = None
+        self._lock = threading.Lock()
+
+    def reply(self, messages: Sequence[Message], options: ReplyOptions | None = None) -> Iterator[Event]:
+        """Answer the last message. The whole conversation is passed each time; only what is new is read.
+
+        Blocks between events; closing the iterator early cancels. Raises EngineError kinds, before the first event for
+        requests that make no sense.
+        """
+        options = options or ReplyOptions()
+        engine, runtime = self._engine, self._engine._runtime
+        conversation = engine._scheduler.conversation(self._id)
+        prompt = engine._prompt(messages, options, dict(conversation.answers))
+        sampling = engine._sampling(options)
+        stream = AnswerStream(
+            runtime.tokens,
+            runtime.prompts.think_open,
+            runtime.prompts.think_close,
+            prompt.opens_thinking,
+            options.stop,
+        )
+        request = Request(
+            conversation=conversation,
+            prompt=prompt,
+            sampler=Sampler(sampling, runtime.cache.device),
+            stream=stream,
+            eos_ids=runtime.eos_ids,
+            max_tokens=engine._max_tokens(options),
+            penalised=sampling.repetition_penalty != 1.0,
+        )
+        with self._lock:
+            if self._request is not None:
+                raise BadRequest("This conversation is still answering; stop it or wait.")
+            engine._scheduler.submit(request)
+            self._request = request
+        return self._listen(request)
+
+    def _listen(self, request: Request) -> Iterator[Event]:
+        ended = False
+        try:
+            while (event := request.events.get()) is not None:
+                if isinstance(event, EngineError):
+                    ended = request.events.get() is None
+                    raise event
+                yield event
+            ended = True
+        finally:
+            if not ended:
+                self._cancel(request)
+                while request.events.get() is not None:
+                    pass
+            with self._lock:
+                self._request = None
+
+    def _cancel(self, request: Request) -> None:
+        request.cancelled.set()
+        self._engine._scheduler.wake()
+
+    def cancel(self) -> None:
+        """Stop answering within one token or one prefill chunk; the iterator ends with Finished("cancelled")."""
+        with self._lock:
+            request = self._request
+        if request is not None:
+            self._cancel(request)
+
+    def save(self) -> None:
+        """Keep the conversation's state on disk. Without a state directory there is nothing to do."""
+
+    def close(self) -> None:
+        """Free the conversation's memory."""
+        engine = self._engine
+        engine._scheduler.forget(engine._scheduler.conversation(self._id))
+        with engine._lock:
+            engine._sessions.pop(self._id, None)

@@ -1,0 +1,116 @@
+"""Generated ids to text pieces: whole characters only, reasoning apart from the answer, stop strings held back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.chat.tokens import Tokens
+from engine.events import Text, Thinking
+
+_MOST_PENDING = 8  # ids; a character has at most 4 bytes, so a longer run of broken bytes is not half a character
+
+
+class Detokenizer:
+    """Incremental decoding: a piece is given out when it ends on a character boundary."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._context: list[int] = []  # ids already given out that the next ones may join with
+        self._pending: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """Text that became complete with this id, often empty in the middle of a character."""
+        self._pending.append(token_id)
+        before = self._tokens.decode(self._context)
+        text = self._tokens.decode(self._context + self._pending)
+        if text.endswith("�") and len(self._pending) < _MOST_PENDING:
+            return ""
+        self._context, self._pending = self._pending, []
+        return text[len(before) :]
+
+    def flush(self) -> str:
+        """What is left, broken bytes as U+FFFD."""
+        if not self._pending:
+            return ""
+        before = self._tokens.decode(self._context)
+        text = self._tokens.decode(self._context + self._pending)
+        self._context, self._pending = self._pending, []
+        return text[len(before) :].rstrip("�")
+
+
+class StopFilter:
+    """Finds stop strings across pieces. Text that may be the beginning of one is held back."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.matched = False
+
+    def push(self, piece: str) -> str:
+        """Text that certainly belongs to the answer."""
+        if not self._stops or self.matched:
+            return "" if self.matched else piece
+        self._held += piece
+        hits = [self._held.find(stop) for stop in self._stops if stop in self._held]
+        if hits:
+            self.matched = True
+            ready, self._held = self._held[: min(hits)], ""
+            return ready
+        keep = max((n for stop in self._stops for n in range(1, len(stop)) if self._held.endswith(stop[:n])), default=0)
+        ready, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return ready
+
+    def flush(self) -> str:
+        ready, self._held = ("" if self.matched else self._held), ""
+        return ready
+
+
+class AnswerStream:
+    """Turns ids into Thinking and Text events. `answer` and `answer_ids` are what the conversation keeps."""
+
+    def __init__(
+        self, tokens: Tokens, think_open: int | None, think_close: int | None, thinking: bool, stops: Sequence[str]
+    ) -> None:
+        self._tokens, self._open, self._close = tokens, think_open, think_close
+        self._thinking = thinking
+        self._detokenizer, self._filter = Detokenizer(tokens), StopFilter(stops)
+        self.answer, self.answer_ids = "", list[int]()
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string has been seen."""
+        return self._filter.matched
+
+    def push(self, token_id: int) -> list[Thinking | Text]:
+        """Events that this id completes."""
+        if token_id == self._close and self._close is not None:
+            events = self._end_part()
+            self._thinking = False
+            return events
+        if token_id == self._open and self._open is not None and not self.answer.strip():
+            events = self._end_part()
+            self._thinking = True
+            return events
+        if not self._thinking:
+            self.answer_ids.append(token_id)
+        return self._give(self._detokenizer.push(token_id))
+
+    def finish(self) -> list[Thinking | Text]:
+        """The rest, after the last id."""
+        return self._end_part()
+
+    def _give(self, piece: str) -> list[Thinking | Text]:
+        if self._thinking:
+            return [Thinking(piece)] if piece else []
+        piece = self._filter.push(piece)
+        self.answer += piece
+        return [Text(piece)] if piece else []
+
+    def _end_part(self) -> list[Thinking | Text]:
+        events = self._give(self._detokenizer.flush())
+        self._detokenizer = Detokenizer(self._tokens)
+        if not self._thinking:
+            rest = self._filter.flush()
+            self.answer += rest
+            events += [Text(rest)] if rest else []
+        return events

@@ -1,0 +1,70 @@
+"""One reply in the making: what was asked, what has been generated, and the channel to whoever listens."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.cache.cache import CachedSequence, Snapshot
+from engine.chat.detokenizer import AnswerStream
+from engine.chat.prompt import Prompt
+from engine.errors import EngineError
+from engine.events import Event, FinishReason
+from engine.generation.sampler import Sampler
+
+_KEPT_SNAPSHOTS = 8
+
+
+@dataclass(eq=False)
+class Conversation:
+    """What the scheduler remembers of a conversation between replies. Touched by the engine thread only."""
+
+    key: str
+    sequence: CachedSequence | None = None
+    cached: Prompt | None = None  # the tokens in `sequence`
+    snapshots: list[Snapshot] = field(default_factory=list)
+    answers: dict[str, list[int]] = field(default_factory=dict)  # text the model wrote -> its exact ids
+    last_used: float = 0.0
+    busy: bool = False
+    closed: bool = False
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot; old ones go first."""
+        others = [s for s in self.snapshots if s.length != snapshot.length]
+        self.snapshots = [*others[1 - _KEPT_SNAPSHOTS :], snapshot]
+
+
+@dataclass(eq=False)
+class Request:
+    """A prompt to answer. `tokens` grows by every sampled id; ids before `fed` are in the cache."""
+
+    conversation: Conversation
+    prompt: Prompt
+    sampler: Sampler
+    stream: AnswerStream
+    eos_ids: frozenset[int]
+    max_tokens: int | None
+    penalised: bool
+    events: queue.SimpleQueue[Event | EngineError | None] = field(default_factory=queue.SimpleQueue)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    state: Literal["waiting", "prefill", "decode", "done"] = "waiting"
+    tokens: list[int] = field(default_factory=list)
+    fed: int = 0
+    reused: int = 0
+    restored: int = 0
+    finish: FinishReason | None = None
+    announced_position: int = -1
+    started: float = field(default_factory=time.perf_counter)
+    admitted: float = 0.0
+    first_token: float = 0.0
+    restore_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.prompt.ids)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.prompt)

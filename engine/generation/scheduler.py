@@ -1,0 +1,386 @@
+"""The engine thread: serves many conversations at once, mixing one prefill chunk with everyone's decode step.
+
+Owns the model, the cache and the device. Knows tokens and pages, not messages or files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from engine.cache.cache import KvCache
+from engine.chat.prompt import Prompt
+from engine.errors import EngineError, PromptTooLong
+from engine.events import Finished, FinishReason, Prefill, Queued, Stats
+from engine.generation.request import Conversation, Request
+from engine.model.batch import Chunk, build_batch
+from engine.model.loader import LoadedModel
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_KEPT_PICTURES = 64
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """How much one step may do. `context_tokens` is the longest conversation."""
+
+    context_tokens: int
+    prefill_chunk_tokens: int
+    max_batch: int
+
+
+class Scheduler:
+    """Runs requests to their end on its own thread. Public methods may be called from any thread."""
+
+    def __init__(self, model: LoadedModel, cache: KvCache, limits: SchedulerLimits) -> None:
+        self._model, self._cache, self._limits = model, cache, limits
+        self._wake = threading.Condition()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Request] = deque()
+        self._active: list[Request] = []
+        self._conversations: dict[str, Conversation] = {}
+        self._pictures: OrderedDict[str, Tensor] = OrderedDict()
+        self._stopping = False
+        self.steps = 0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def conversation(self, key: str) -> Conversation:
+        """The conversation under this key, made if new."""
+        with self._wake:
+            return self._conversations.setdefault(key, Conversation(key))
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Its events arrive in request.events; None ends them."""
+        longest = min(self._limits.context_tokens, self._cache.capacity_tokens)
+        if len(request.prompt) >= longest:
+            raise PromptTooLong(
+                f"The conversation has {len(request.prompt):,} tokens, but this model and its cache hold {longest:,}; "
+                "start a new conversation or shorten the message."
+            )
+        self._post(lambda: self._waiting.append(request))
+
+    def forget(self, conversation: Conversation) -> None:
+        """Free everything a conversation holds, once it is not busy."""
+
+        def close() -> None:
+            conversation.closed = True
+            for request in [*self._active, *self._waiting]:
+                if request.conversation is conversation:
+                    request.cancelled.set()
+            if not conversation.busy:
+                self._drop(conversation)
+
+        self._post(close)
+
+    def wake(self) -> None:
+        """Look again at cancel flags now."""
+        self._post(lambda: None)
+
+    def close(self) -> None:
+        """End the thread; open requests finish as cancelled."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        with self._wake:
+            self._inbox.append(action)
+            self._wake.notify()
+
+    # ---------------------------------------------------------------- engine thread
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._inbox or self._active or self._waiting or self._stopping):
+                    self._wake.wait()
+                actions, self._inbox = list(self._inbox), deque()
+                stopping = self._stopping
+            for action in actions:
+                action()
+            if stopping:
+                for request in [*self._active, *self._waiting]:
+                    self._finish(request, "cancelled")
+                return
+            try:
+                self._turn()
+            except Exception as error:  # an unforeseen fault must reach the person, not kill the thread silently
+                self._fail(error, list(self._active))
+
+    def _turn(self) -> None:
+        for request in [*self._active, *self._waiting]:
+            if request.cancelled.is_set():
+                self._finish(request, "cancelled")
+        self._admit()
+        chunks = self._plan_step()
+        if chunks:
+            self._step(chunks)
+        elif self._waiting and not self._active:
+            with self._wake:
+                self._wake.wait(0.05)
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._active) < self._limits.max_batch:
+            request = next((r for r in self._waiting if not r.conversation.busy), None)
+            if request is None or not self._place(request):
+                break
+            self._waiting.remove(request)
+            self._active.append(request)
+        for position, request in enumerate(self._waiting):
+            if request.announced_position != position:
+                request.announced_position = position
+                request.events.put(Queued(position))
+
+    def _place(self, request: Request) -> bool:
+        """Find the reusable prefix and room for the prompt; False if others must finish first."""
+        conversation = request.conversation
+        conversation.busy = True  # not to be evicted below
+        if conversation.sequence is None:
+            conversation.sequence = self._with_room(self._cache.open)
+            if conversation.sequence is None:
+                conversation.busy = False
+                return False
+            conversation.cached = None
+        sequence = conversation.sequence
+        reused = self._reusable(conversation, request)
+        snapshot = next((s for s in conversation.snapshots if s.length == reused), None)
+        self._cache.truncate(sequence, reused, snapshot)
+        conversation.snapshots = [s for s in conversation.snapshots if s.length <= reused]
+        if not self._with_room(lambda: self._cache.reserve(sequence, len(request.tokens) + 1) or None):
+            conversation.cached = self._prefix(request, reused)
+            conversation.busy = False
+            return False
+        request.fed = reused
+        if request.generated == 0 and not request.admitted:
+            request.reused, request.admitted = reused, time.perf_counter()
+        request.state = "prefill"
+        self._announce_prefill(request)
+        return True
+
+    def _reusable(self, conversation: Conversation, request: Request) -> int:
+        """Tokens of the request that the live cache already holds; at least one is left to be read for its logits."""
+        if conversation.cached is None or conversation.sequence is None:
+            return 0
+        wanted = replace(request.prompt, ids=request.tokens)
+        common = min(wanted.common_prefix(conversation.cached), conversation.sequence.length, len(wanted) - 1)
+        if self._cache.layout.rewindable or common == conversation.sequence.length:
+            return common
+        return max((s.length for s in conversation.snapshots if s.length <= common), default=0)
+
+    def _with_room(self, attempt: Callable[[], T | None]) -> T | None:
+        """Try; while it fails, drop the least recently used idle conversation from the cache and try again."""
+        while (result := attempt()) is None:
+            idle = [c for c in self._conversations.values() if c.sequence is not None and not c.busy]
+            if not idle:
+                return None
+            self._unload(min(idle, key=lambda c: c.last_used))
+        return result
+
+    def _unload(self, conversation: Conversation) -> None:
+        if conversation.sequence is not None:
+            self._cache.close(conversation.sequence)
+        conversation.sequence, conversation.cached, conversation.snapshots = None, None, []
+
+    def _drop(self, conversation: Conversation) -> None:
+        self._unload(conversation)
+        if self._conversations.get(conversation.key) is conversation:
+            del self._conversations[conversation.key]
+
+    def _plan_step(self) -> list[tuple[Request, Chunk]]:
+        """Everyone's next token, and one chunk of the prompt that has waited longest."""
+        chunks = []
+        for request in [r for r in self._active if r.state == "decode"]:
+            if self._make_room(request, request.fed + 1):
+                chunks.append((request, self._chunk(request, request.fed + 1)))
+        chunks = [(r, c) for r, c in chunks if r.state == "decode"]  # making room may have sent one back to the queue
+        prefilling = next((r for r in self._active if r.state == "prefill"), None)
+        if prefilling is not None:
+            stop = min(len(prefilling.tokens), prefilling.fed + self._limits.prefill_chunk_tokens)
+            last = len(prefilling.tokens) - 1
+            if not self._cache.layout.rewindable and prefilling.fed < last < stop:
+                stop = last  # stop one short, so that the state can be kept for reading this prompt again
+            try:
+                chunks.append((prefilling, self._chunk(prefilling, stop)))
+            except Exception as error:  # its picture could not be encoded; nobody else is disturbed
+                self._fail(error, [prefilling])
+            else:
+                self._active.remove(prefilling)  # next turn is another's
+                self._active.append(prefilling)
+        return chunks
+
+    def _make_room(self, request: Request, tokens: int) -> bool:
+        """Room for one more token, if need be by sending the youngest other request back to the queue."""
+        sequence = request.conversation.sequence
+        assert sequence is not None
+        while self._with_room(lambda: self._cache.reserve(sequence, tokens) or None) is None:
+            others = [r for r in self._active if r is not request and r.started > request.started]
+            if not others:
+                if any(r is not request for r in self._active):
+                    self._requeue(request)
+                else:
+                    self._finish(request, "context_full")
+                return False
+            self._requeue(max(others, key=lambda r: r.started))
+        return True
+
+    def _requeue(self, request: Request) -> None:
+        """Take a request out of the cache; it reads its tokens again when there is room."""
+        self._active.remove(request)
+        self._unload(request.conversation)
+        request.conversation.busy = False
+        request.state, request.fed = "waiting", 0
+        self._waiting.appendleft(request)
+
+    def _chunk(self, request: Request, stop: int) -> Chunk:
+        """Tokens fed..stop of a request, with the picture rows that fall into them."""
+        start, prompt = request.fed, request.prompt
+        sequence = request.conversation.sequence
+        assert sequence is not None
+        known = prompt.rope_positions[:, start : min(stop, len(prompt))]
+        if stop > len(prompt):
+            first = max(start, len(prompt))
+            offset = prompt.next_position - len(prompt)
+            known = torch.cat([known, torch.arange(first + offset, stop + offset).expand(3, -1)], dim=1)
+        rows, values = [], []
+        for span in prompt.spans:
+            a, b = max(span.start, start), min(span.start + span.length, stop)
+            if a < b:
+                rows.append(torch.arange(a - start, b - start))
+                values.append(self._picture(span.image.digest, request)[a - span.start : b - span.start])
+        return Chunk(
+            sequence=sequence,
+            token_ids=torch.tensor(request.tokens[start:stop]),
+            rope_positions=known,
+            is_image=prompt.is_image(start, stop) if prompt.spans else None,
+            embeddings=(torch.cat(rows), torch.cat(values)) if rows else None,
+            want_logits="last" if stop == len(request.tokens) else "none",
+        )
+
+    def _picture(self, digest: str, request: Request) -> Tensor:
+        """Embedding rows of a picture, encoded once per content."""
+        if digest not in self._pictures:
+            image = next(s.image for s in request.prompt.spans if s.image.digest == digest)
+            assert self._model.vision is not None
+            self._pictures[digest] = self._model.vision(image.pixels.to(self._cache.device), image.grid)
+            while len(self._pictures) > _KEPT_PICTURES:
+                self._pictures.popitem(last=False)
+        self._pictures.move_to_end(digest)
+        return self._pictures[digest]
+
+    def _step(self, chunks: list[tuple[Request, Chunk]]) -> None:
+        logits = self._model.transformer(build_batch([c for _, c in chunks], self._cache))
+        self.steps += 1
+        row = 0
+        for request, chunk in chunks:
+            assert request.conversation.sequence is not None
+            request.fed += len(chunk.token_ids)
+            request.conversation.sequence.length = request.fed
+            if (
+                not self._cache.layout.rewindable
+                and request.fed == len(request.tokens) - 1
+                and request.state == "prefill"
+            ):
+                request.conversation.remember(self._cache.snapshot(request.conversation.sequence))
+            if request.state == "prefill":
+                self._announce_prefill(request)
+            if chunk.want_logits == "last":
+                self._next_token(request, logits[row])
+                row += 1
+
+    def _next_token(self, request: Request, logits: Tensor) -> None:
+        if request.state == "prefill":
+            request.state = "decode"
+            request.first_token = request.first_token or time.perf_counter()
+        seen = torch.tensor(sorted(set(request.tokens)), device=logits.device) if request.penalised else None
+        token = request.sampler(logits, seen)
+        if token in request.eos_ids:
+            self._finish(request, "stop")
+            return
+        request.tokens.append(token)
+        self._emit(request, request.stream.push(token))
+        if request.stream.stopped:
+            self._finish(request, "stop")
+        elif request.max_tokens is not None and request.generated >= request.max_tokens:
+            self._finish(request, "length")
+        elif len(request.tokens) >= self._limits.context_tokens:
+            self._finish(request, "context_full")
+
+    @staticmethod
+    def _emit(request: Request, events: Iterable[object]) -> None:
+        for event in events:
+            request.events.put(event)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _announce_prefill(request: Request) -> None:
+        total = len(request.prompt) - request.reused - request.restored
+        request.events.put(Prefill(min(max(request.fed - request.reused - request.restored, 0), total), total))
+
+    def _prefix(self, request: Request, length: int) -> Prompt:
+        """The first `length` tokens of a request as a prompt, for finding common prefixes later."""
+        spans = tuple(s for s in request.prompt.spans if s.start < length)
+        return replace(request.prompt, ids=request.tokens[:length], spans=spans)
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        if request.state == "done":
+            return
+        self._emit(request, request.stream.finish())
+        self._release(request)
+        now = time.perf_counter()
+        admitted = request.admitted or now
+        first = request.first_token or now
+        request.events.put(
+            Stats(
+                prompt_tokens=len(request.prompt),
+                reused_tokens=request.reused,
+                restored_tokens=request.restored,
+                new_tokens=request.generated,
+                context_tokens=request.fed,
+                context_limit_tokens=self._limits.context_tokens,
+                queue_ms=1e3 * (admitted - request.started),
+                restore_ms=request.restore_ms,
+                prefill_ms=1e3 * (first - admitted) - request.restore_ms,
+                decode_ms=1e3 * (now - first),
+            )
+        )
+        request.events.put(Finished(reason))
+        request.events.put(None)
+
+    def _release(self, request: Request) -> None:
+        """Leave the step loop; the conversation keeps what it has read and written."""
+        conversation = request.conversation
+        if request in self._active:
+            self._active.remove(request)
+            conversation.busy = False
+            conversation.last_used = time.monotonic()
+            conversation.cached = self._prefix(request, request.fed)
+            if conversation.sequence is not None and not self._cache.layout.rewindable:
+                conversation.remember(self._cache.snapshot(conversation.sequence))
+        elif request in self._waiting:
+            self._waiting.remove(request)
+        request.state = "done"
+        if request.stream.answer and not request.stream.stopped:
+            conversation.answers[request.stream.answer] = list(request.stream.answer_ids)
+        if conversation.closed and not conversation.busy:
+            self._drop(conversation)
+
+    def _fail(self, error: Exception, requests: list[Request]) -> None:
+        """A step went wrong: these requests end with the error, their cached tokens are not trusted any more."""
+        if not isinstance(error, EngineError):
+            log.error("engine step failed", exc_info=error)
+            error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {error}).")
+        for request in requests:
+            self._release(request)
+            self._unload(request.conversation)
+            request.events.put(error)
+            request.events.put(None)

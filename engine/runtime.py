@@ -1,0 +1,164 @@
+"""Opens a checkpoint: family, proof of completeness, memory plan, weights, cache. The order is the order of memory use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.cache.cache import KvCache
+from engine.cache.layout import CacheLayout, declare_cache
+from engine.chat.prompt import PromptBuilder
+from engine.chat.template import ChatTemplate
+from engine.chat.tokens import Tokens
+from engine.checkpoint.directory import Checkpoint
+from engine.errors import BadCheckpoint
+from engine.families import find_family
+from engine.families.base import Config, Family
+from engine.memory.machine import Machine, probe_machine
+from engine.memory.plan import MemoryPlan, plan_memory
+from engine.model.experts import ExpertCache
+from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, declare, load_model, match_tensors
+from engine.model.spec import ModelSpec
+from engine.settings import EngineSettings
+from engine.vision.reader import ImageReader
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far loading is; `stage` is a short phrase for the person who waits."""
+
+    stage: str
+    done_bytes: int
+    total_bytes: int
+
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A checkpoint that has been checked and planned but not loaded."""
+
+    checkpoint: Checkpoint
+    family: Family
+    spec: ModelSpec
+    tensors: TensorReport
+    layout: CacheLayout
+    plan: MemoryPlan
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(_count(p.shape) for p in declare(self.spec).values())
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total
+
+
+def describe(path: Path, settings: EngineSettings, machine: Machine | None = None) -> Described:
+    """Read headers and config, prove that every tensor is there, and plan memory. Loads nothing."""
+    checkpoint = Checkpoint(path)
+    family = find_family(checkpoint.config)
+    spec = family.parse(checkpoint.config)
+    tensors = match_tensors(checkpoint, family, spec)
+    tensors.require_complete(checkpoint)
+    machine = machine or probe_machine()
+    on_gpu = (settings.device or ("cuda" if machine.gpus else "cpu")).startswith("cuda")
+    dtype = torch.bfloat16 if on_gpu and settings.cache_layout == "compact" else torch.float32
+    layout = declare_cache(spec, dtype)
+    parameters = declare(spec)
+    packed = sum(s.nbytes for name, s in tensors.found.items() if parameters[name].kind == "expert")
+    plan = plan_memory(spec, parameters, layout, packed, machine, settings, dtype)
+    return Described(checkpoint, family, spec, tensors, layout, plan)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Everything that serves requests of one model."""
+
+    described: Described
+    model: LoadedModel
+    cache: KvCache
+    tokens: Tokens
+    prompts: PromptBuilder
+    defaults: Config  # generation_config.json
+    eos_ids: frozenset[int]
+
+
+def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress | None = None) -> Runtime:
+    """Load a checkpoint as planned. Raises BadCheckpoint, UnsupportedModel, DoesNotFit."""
+    report = on_progress or (lambda _: None)
+    report(LoadProgress("checking the files", 0, 1))
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    described = describe(path, settings)
+    tokens = Tokens(path)
+    prompts = _prompt_builder(described, tokens)
+    total = sum(s.nbytes for name, s in described.tensors.found.items() if _loaded_at_once(name, described.plan))
+    done = 0
+
+    def count(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        report(LoadProgress("reading weights", done, total))
+
+    plan = described.plan
+    weights = CheckpointWeights(
+        described.tensors.found,
+        plan.dtype,
+        torch.device(plan.device),
+        plan.decode_experts,
+        ExpertCache(plan.expert_cache_bytes),
+        count,
+    )
+    model = load_model(described.spec, weights)
+    rows = max(2 * settings.max_batch, 1) if not described.layout.rewindable else 4096
+    cache = KvCache(
+        described.layout, plan.cache_tokens // described.layout.page_tokens, rows, torch.device(plan.device)
+    )
+    defaults = described.checkpoint.optional_json("generation_config.json")
+    more = defaults.get("eos_token_id", [])
+    eos = described.spec.eos_ids | frozenset(more if isinstance(more, list) else [more])
+    report(LoadProgress("ready", total, total))
+    return Runtime(described, model, cache, tokens, prompts, defaults, eos)
+
+
+def _loaded_at_once(name: str, plan: MemoryPlan) -> bool:
+    return plan.decode_experts or ".experts." not in name
+
+
+def image_reader(described: Described) -> ImageReader | None:
+    """The family's picture rules with this checkpoint's numbers."""
+    make = described.family.image_reader
+    if make is None or described.spec.vision is None:
+        return None
+    checkpoint = described.checkpoint
+    return make(described.spec, checkpoint.config, checkpoint.optional_json("preprocessor_config.json"))
+
+
+def _prompt_builder(described: Described, tokens: Tokens) -> PromptBuilder:
+    checkpoint = described.checkpoint
+    config = checkpoint.optional_json("tokenizer_config.json")
+    special = {}
+    for key in ("bos_token", "eos_token", "pad_token", "unk_token", "image_token"):
+        value = config.get(key)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            special[key] = text
+    source = checkpoint.optional_text("chat_template.jinja") or config.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        source = next((t.get("template") for t in source if t.get("name") == "default"), None)
+    if source is not None and not isinstance(source, str):
+        raise BadCheckpoint("chat_template in tokenizer_config.json is not a template.")
+    template = ChatTemplate(source, special) if source else None
+    if tokens.vocab_size > described.spec.vocab and max(tokens.added.values(), default=0) >= described.spec.vocab:
+        raise BadCheckpoint(
+            f"tokenizer.json has ids up to {max(tokens.added.values())}, but the model's vocabulary has {described.spec.vocab}."
+        )
+    return PromptBuilder(tokens, described.family.chat, template, image_reader(described), described.spec.image_token)
