@@ -139,7 +139,11 @@ class Handlers:
         view = self.views.of(page_id)
         if conversation_id is not None:
             self.chats.stop(conversation_id)
-        return {**self._show(view, conversation_id, keep_window=True), **self._list(view)}
+        # The stream stays: its last change comes after any that is still on the way to the page.
+        follower = view.follower
+        change = {**self._show(view, conversation_id, keep_window=True), **self._list(view)}
+        view.follower = follower
+        return change
 
     # keeping order
 
@@ -223,14 +227,20 @@ class Handlers:
             if live.version == version and live.phase != "model":
                 continue
             version = live.version
-            change: Change = {
-                "live": render.display_live(live),
-                "live_line": render.live_line(live, self.chats.model.status),
-            }
+            change = self._live_now(view)
             if change != shown and not generation.finished:
                 shown = change
                 yield change
                 _rest(generation)
+        # A change that was on the way may arrive after the page has moved on; this one comes last and is right.
+        yield self._live_now(view)
+
+    def _live_now(self, view: View) -> Change:
+        generation = self.chats.running(view.conversation_id)
+        if generation is None:
+            return {"live": [], "live_line": ""}
+        live = generation.snapshot()
+        return {"live": render.display_live(live), "live_line": render.live_line(live, self.chats.model.status)}
 
     # parts of the page
 

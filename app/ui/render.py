@@ -20,6 +20,9 @@ Display = dict[str, Any]
 JOINER = "\u2060"
 _OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])|&(?=[A-Za-z#])")
 
+# The page's Markdown turns leading tabs into spaces; behind a joiner a tab stays one.
+_LEADING_TAB = re.compile(r"^( *)\t", re.MULTILINE)
+
 # Places where markup is not interpreted: fenced code, inline code, and formulas.
 _VERBATIM = re.compile(
     r"(?P<fence>^ {0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n(?:.*?^ {0,3}(?P=mark)[`~]*[ \t]*$|.*\Z))"
@@ -42,8 +45,12 @@ _ROLES_STATES = {
 
 
 def guard(text: str) -> str:
-    """Make every tag and entity plain text, invisibly."""
-    return _OPENS_TAG.sub(lambda match: match[0] + JOINER, text)
+    """Make every tag and entity plain text and keep leading tabs, invisibly."""
+    return _keep_tabs(_OPENS_TAG.sub(lambda match: match[0] + JOINER, text))
+
+
+def _keep_tabs(text: str) -> str:
+    return _LEADING_TAB.sub(rf"\1{JOINER}\t", text)
 
 
 def unguard(text: str) -> str:
@@ -56,7 +63,8 @@ def safe_markdown(text: str) -> str:
     parts: list[str] = []
     position = 0
     for match in _VERBATIM.finditer(text):
-        parts += [_safe_prose(text[position : match.start()]), match[0]]
+        verbatim = _keep_tabs(match[0]) if match["fence"] else match[0]
+        parts += [_safe_prose(text[position : match.start()]), verbatim]
         position = match.end()
     parts.append(_safe_prose(text[position:]))
     return "".join(parts)
@@ -64,7 +72,9 @@ def safe_markdown(text: str) -> str:
 
 def _safe_prose(text: str) -> str:
     text = _REMOTE_PICTURE.sub(lambda match: f"[{match[1] or 'picture'} (not loaded)]({match[2]})", text)
-    return guard(_REFERENCE_PICTURE.sub("!" + JOINER, text))
+    text = _REFERENCE_PICTURE.sub("!" + JOINER, text)
+    # Tabs of prose are left to Markdown: they nest lists.
+    return _OPENS_TAG.sub(lambda match: match[0] + JOINER, text)
 
 
 def display_path(messages: Sequence[Message]) -> list[Display]:
@@ -123,7 +133,7 @@ def _facts_line(message: Message) -> str:
         facts.append(ending)
     new_tokens = message.stats.get("new_tokens", 0)
     if new_tokens:
-        facts.append(f"{new_tokens:,} tokens")
+        facts.append(f"{new_tokens:,} tokens" if new_tokens != 1 else "1 token")
     speed = message.stats.get("decode_tokens_per_second", 0.0)
     if speed:
         facts.append(f"{speed:.1f} tokens/s")
@@ -165,13 +175,14 @@ def meter(messages: Sequence[Message], model: ModelStatus) -> str:
         limit = getattr(model.info, "context_tokens", 0)
         return f'<div class="dz-meter">context of {limit:,} tokens</div>' if limit else ""
     used, limit = stats.get("context_tokens", 0), stats.get("context_limit_tokens", 0) or 1
+    speed = stats.get("decode_tokens_per_second", 0.0)
     reused = stats.get("reused_tokens", 0) + stats.get("restored_tokens", 0)
     parts = [
         f"context {used:,} of {limit:,} tokens {_bar(used / limit)}",
-        f"{stats.get('decode_tokens_per_second', 0.0):.1f} tokens/s",
+        f"{speed:.1f} tokens/s" if speed else "",
         f"prompt {stats.get('prompt_tokens', 0):,} tokens" + (f", {reused:,} of them kept" if reused else ""),
     ]
-    return '<div class="dz-meter">' + "".join(f"<span>{part}</span>" for part in parts) + "</div>"
+    return '<div class="dz-meter">' + "".join(f"<span>{part}</span>" for part in parts if part) + "</div>"
 
 
 def model_line(model: ModelStatus) -> str:

@@ -27,8 +27,8 @@
     box.addEventListener("load", stay, true);
   };
 
-  const sidebarIsOpen = () => { const side = find("#side, .sidebar"); return !!(side && side.classList.contains("open")); };
-  const toggleSidebar = () => { const button = find(".sidebar .toggle-button, .toggle-button"); if (button) button.click(); };
+  const sidebarIsOpen = () => { const side = find("#side"); return !!(side && side.classList.contains("open")); };
+  const toggleSidebar = () => { const button = find("#side .toggle-button"); if (button) button.click(); };
 
   window.dayzero = {
     focusComposer() {
@@ -61,11 +61,22 @@
     if (stop) stop.click();
   });
 
+  // On a narrow screen the list would cover the conversation: close it as soon as it can be closed.
+  const startNarrow = () => {
+    if (!isNarrow()) return;
+    let tries = 0;
+    const close = setInterval(() => {
+      if (sidebarIsOpen()) toggleSidebar();
+      tries += 1;
+      if (!sidebarIsOpen() || tries > 40) clearInterval(close);
+    }, 75);
+  };
+
   const ready = setInterval(() => {
     const box = find("#scroll");
     if (!box) return;
     clearInterval(ready);
     watchScroll(box);
-    if (isNarrow() && sidebarIsOpen()) toggleSidebar();
+    startNarrow();
   }, 50);
 })();
