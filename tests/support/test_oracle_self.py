@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ from torch import Tensor, nn
 from tests.support import compare, vit_v4
 from tests.support.oracle import FAMILIES, OracleCase, cached_case, make_checkpoint
 from tests.support.oracle.families.base import load_directly
-from tests.support.oracle.layout import scale_of
+from tests.support.oracle.families.deepseek_v4_vision import VisionPrompt
+from tests.support.oracle.layout import CheckpointWriter, scale_of
+from tests.support.oracle.prompt import Prompt
 
 GetCase = Callable[..., OracleCase]
 SETTINGS = [
@@ -104,6 +108,55 @@ def test_transformers_reads_the_directory_itself(oracle_case: GetCase, setting: 
     assert not report["missing_keys"]
     assert [k for k in report["unexpected_keys"] if not case.is_mtp(k)] == []
     compare.assert_close(logits_of(model, case), case.tensors["logits"], tolerance=1e-5)
+
+
+class Replay(CheckpointWriter):
+    """A writer that stores nothing and answers with what lies on disk, so that an export becomes an import."""
+
+    def __init__(self, case: OracleCase) -> None:
+        super().__init__()
+        self.tensors = case.raw()
+        self.decoded = case.decoded()
+        self.unused = {n for n in self.decoded if not case.is_mtp(n)}
+
+    def _read(self, name: str) -> Tensor:
+        self.unused.discard(name)
+        return self.decoded.get(name, torch.zeros(()))  # MTP tensors go nowhere
+
+    def put(self, name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
+        return self._read(name)
+
+    def put_fp8(self, weight: str, scale: str, value: Tensor, block: object, scale_dtype: torch.dtype) -> Tensor:
+        return self._read(weight)
+
+    def put_mxfp4(self, module: str, value: Tensor) -> Tensor:
+        return self._read(f"{module}.weight")
+
+    def copy_prefix(self, source: str, target: str) -> None:
+        pass
+
+
+def replayed(case: OracleCase, work: Path) -> tuple[nn.Module, Prompt]:
+    """The reference model with the weights on disk, and the prompt of the case."""
+    family, writer = FAMILIES[case.family], Replay(case)
+    model = family.build(case.path)
+    family.export(model.state_dict(), writer, case.config, case.info["options"])
+    shutil.copytree(case.path, work, dirs_exist_ok=True)
+    like = family.prepare_media(work, model, writer, case.config, case.info["seed"])
+    assert not writer.unused, f"on disk but in no model: {sorted(writer.unused)[:3]}"
+    return model, like.place(case.input_ids.clone())
+
+
+@settings
+def test_stored_bytes_reproduce_the_expected_logits(
+    oracle_case: GetCase, setting: tuple[str, dict[str, object]], tmp_path: Path
+) -> None:
+    case = oracle_case(setting[0], **setting[1])
+    model, prompt = replayed(case, tmp_path)
+    assert torch.equal(prompt.ids, case.input_ids)
+    with torch.no_grad():
+        logits = model(**prompt.inputs(prompt.ids), use_cache=False).logits[0]
+    compare.assert_close(logits, case.tensors["logits"], tolerance=1e-5)
 
 
 @torch.no_grad()
@@ -222,3 +275,26 @@ def test_image_spans_stand_in_the_prompt(oracle_case: GetCase) -> None:
     assert int((case.input_ids == vocab + vit_v4.IMAGE).sum()) == len(case.tensors["image_features"])
     features = case.tensors["image_features"]
     assert 0.3 < float(features.std()) < 3
+
+
+def _narrow_window(model: nn.Module, prompt: VisionPrompt) -> VisionPrompt:
+    return replace(prompt, see_spans=False)
+
+
+def _own_bias(model: nn.Module, prompt: VisionPrompt) -> VisionPrompt:
+    for layer in model.model.layers:
+        layer.mlp.gate._forward_hooks.clear()
+    return prompt
+
+
+@pytest.mark.parametrize("mistake", [_narrow_window, _own_bias])
+def test_an_image_mistake_shows(
+    oracle_case: GetCase, mistake: Callable[[nn.Module, VisionPrompt], VisionPrompt], tmp_path: Path
+) -> None:
+    case = oracle_case("deepseek_v4_vision")
+    model, prompt = replayed(case, tmp_path)
+    assert isinstance(prompt, VisionPrompt)
+    prompt = mistake(model, prompt)
+    with torch.no_grad():
+        logits = model(**prompt.inputs(prompt.ids), use_cache=False).logits[0]
+    assert compare.relative_rms(logits, case.tensors["logits"]) > 1e-2

@@ -38,9 +38,11 @@ class VisionPrompt(Prompt):
 
     vocab_size: int = 0
     window: int = 0
+    see_spans: bool = True  # False is a mistake that tests make on purpose
 
     def inputs(self, ids: Tensor) -> dict[str, Any]:
-        visible = vit_v4.window_visibility(ids, self.vocab_size, self.window)
+        kinds = ids if self.see_spans else torch.zeros_like(ids)
+        visible = vit_v4.window_visibility(kinds, self.vocab_size, self.window)
         mask = torch.where(visible, 0.0, torch.finfo(F32).min)[None, None]
         return {"input_ids": ids[None], "attention_mask": {"any": mask}}
 
