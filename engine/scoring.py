@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.cache.cache import CachedSequence
 from engine.chat.prompt import Prompt, layout_prompt
-from engine.errors import BadRequest, EngineError, PromptTooLong
+from engine.checkpoint.writer import write_tensors
+from engine.errors import BadRequest, PromptTooLong
 from engine.model.batch import Chunk, Trace, build_batch
 from engine.runtime import Runtime, image_reader, open_runtime
 from engine.settings import EngineSettings
@@ -61,11 +61,7 @@ def score_file(model_path: Path, prompt: Path, out: Path, settings: EngineSettin
     asked = read_prompt(prompt)
     needed = 2 * (len(asked.input_ids) + asked.greedy_steps + 64)
     runtime = open_runtime(model_path, replace(settings, cache_tokens=settings.cache_tokens or needed))
-    tensors = score(runtime, asked, settings.prefill_chunk_tokens)
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, out)
-    except (OSError, RuntimeError, Exception) as problem:  # safetensors has its own error class for full disks
-        raise EngineError(f"Cannot write {out}: {problem}.") from problem
+    write_tensors(out, score(runtime, asked, settings.prefill_chunk_tokens))
 
 
 @torch.inference_mode()
