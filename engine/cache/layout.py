@@ -87,7 +87,7 @@ def declare_cache(spec: ModelSpec, dtype: torch.dtype) -> CacheLayout:
 def _declare_compressed(
     number: int, attention: CompressedAttention, dtype: torch.dtype, pools: list[Pool], frontiers: list[Frontier]
 ) -> None:
-    frontiers.append(Frontier(number, "window", (attention.window_tokens - 1, attention.width), dtype))
+    frontiers.append(Frontier(number, "window", (attention.window_tokens, attention.width), dtype))
     if attention.ratio == 0:
         return
     parts = [("entry", attention.width)]
@@ -95,7 +95,7 @@ def _declare_compressed(
         parts.append(("index", attention.indexer.width))
     for name, width in parts:
         pools.append(Pool(number, name, width, attention.ratio, dtype))
-        # Values and gates of the tokens behind the last whole window, and with overlap those of the window before.
+        # A ring with values and gates of the newest tokens: the open window's, and with overlap those of the one before.
         windows = 2 if attention.overlap else 1
         shape = (windows * attention.ratio, 2, (2 if attention.overlap else 1) * width)
         frontiers.append(Frontier(number, f"{name}_frontier", shape, torch.float32))

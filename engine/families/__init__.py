@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.errors import UnsupportedModel
-from engine.families import deepseek_v32, glm_moe_dsa, hy_v4
+from engine.families import deepseek_v4, deepseek_v32, glm_moe_dsa, hy_v4
 from engine.families.base import Config, Family
 
-FAMILIES: tuple[Family, ...] = (hy_v4.FAMILY, deepseek_v32.FAMILY, glm_moe_dsa.FAMILY)
+FAMILIES: tuple[Family, ...] = (hy_v4.FAMILY, deepseek_v4.FAMILY, deepseek_v32.FAMILY, glm_moe_dsa.FAMILY)
 
 
 def find_family(config: Config) -> Family:

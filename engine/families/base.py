@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.chat.style import ChatStyle
 from engine.errors import UnsupportedModel
-from engine.model.spec import ModelSpec
+from engine.model.spec import ModelSpec, Yarn
 from engine.model.weights import Parameter
 from engine.vision.reader import ImageReader
 
@@ -32,7 +34,7 @@ class Family:
     model_types: tuple[str, ...]  # values of config.model_type this file claims
     parse: Callable[[Config], ModelSpec]  # raises UnsupportedModel naming the key
     names: Mapping[str, str]  # logical parameter name -> tensor name on disk
-    ignored: tuple[str, ...]  # regular expressions of tensors that are known and not needed
+    ignored: tuple[str, ...]  # regular expressions of tensors known and not needed; {num_layers} is filled in
     stored: Callable[[Parameter, Config], Storage]  # how published checkpoints store a parameter
     chat: ChatStyle
     fused_experts: FusedExperts | None = None
@@ -41,6 +43,10 @@ class Family:
     def claims(self, config: Config) -> bool:
         """Whether this family reads such a config."""
         return config.get("model_type") in self.model_types
+
+    def ignored_patterns(self, spec: ModelSpec) -> list[re.Pattern[str]]:
+        """The compiled `ignored` of one model."""
+        return [re.compile(pattern.replace("{num_layers}", str(len(spec.layers)))) for pattern in self.ignored]
 
 
 class ConfigReader:
@@ -158,3 +164,37 @@ def fp8_block(config: Config) -> tuple[int, int] | None:
     if isinstance(block, list) and len(block) == 2 and all(isinstance(n, int) and n > 0 for n in block):
         return block[0], block[1]
     return None
+
+
+def read_yarn(rope: ConfigReader, refuse_scaling: bool = False) -> tuple[Yarn | None, float]:
+    """YaRN of a rope_scaling or rope_parameters object, and what it multiplies the softmax scale with.
+
+    DeepSeek-V3.2 multiplies by m^2, m = 0.1 mscale_all_dim ln(factor) + 1; cos and sin are never scaled, so configs that
+    would scale them are refused. With `refuse_scaling` (DeepSeek-V4) the factor must be 1.
+    """
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    rope.get("type")
+    if kind == "default":
+        return None, 1.0
+    if kind != "yarn":
+        raise UnsupportedModel(f"rope type {kind!r} is not known; this version computes 'default' and 'yarn'.")
+    factor, original = rope.number("factor"), rope.integer("original_max_position_embeddings")
+    yarn = Yarn(factor, original, rope.number("beta_fast", 32.0), rope.number("beta_slow", 1.0))
+    rope.require("attention_factor", 1.0, 1)
+    all_dim, mscale = rope.number("mscale_all_dim", 0.0), rope.number("mscale", 0.0)
+    if all_dim != mscale or (all_dim == 0.0) != refuse_scaling:
+        raise UnsupportedModel(
+            f"rope scaling with mscale {mscale} and mscale_all_dim {all_dim} is not known; this version computes "
+            + ("neither." if refuse_scaling else "equal values.")
+        )
+    m = 0.1 * all_dim * math.log(factor) + 1.0 if factor > 1 else 1.0
+    return yarn, m * m
+
+
+def check_index_topk(topk: int, context_tokens: int, tokens_per_entry: int = 1) -> None:
+    """Refuse a selection that is larger than everything there can be to select from."""
+    if topk * tokens_per_entry > context_tokens:
+        raise UnsupportedModel(
+            f"index_topk in config.json is {topk}, more than the {context_tokens // tokens_per_entry} entries that "
+            f"max_position_embeddings {context_tokens} leaves to choose from."
+        )

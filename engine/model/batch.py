@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -71,6 +71,7 @@ class Batch:
     cache: KvCache
     trace: Trace | None = None
     selected: dict[int, Tensor] = field(default_factory=dict)  # layer -> flat pool rows int64 [N, K], -1 padded
+    plans: dict[Hashable, object] = field(default_factory=dict)  # what layers of one kind work out once per step
     _rotations: dict[Rope, Tensor] = field(default_factory=dict)
 
     def rotation(self, rope: Rope) -> Tensor:

@@ -30,7 +30,7 @@ class Router:
     """Chooses experts from float32 logits, or by token id in hash-routed layers."""
 
     def __init__(self, spec: Moe, hidden: int, vocab: int, layer: int, weights: Weights) -> None:
-        self.spec, self.layer = spec, layer
+        self.spec, self.layer, self.vocab = spec, layer, vocab
         self.weight = weights.vector("weight", spec.experts, hidden)
         self.token_experts = weights.table("token_experts", vocab, spec.topk) if spec.hash_routed else None
         self.bias = None if spec.hash_routed else weights.vector("bias", spec.experts)
@@ -39,15 +39,17 @@ class Router:
     def __call__(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """x [N, hidden] -> expert ids int64 [N, k] and weights float32 [N, k]."""
         spec, logits = self.spec, F.linear(x.float(), self.weight)
-        if self.token_experts is not None:
-            ids = self.token_experts[batch.token_ids]
-            weights = route_fixed(logits, ids, spec.scoring, spec.scale)
-        else:
-            assert self.bias is not None
-            bias = self.bias
-            if self.image_bias is not None and batch.is_image is not None:
-                bias = torch.where(batch.is_image.unsqueeze(1), self.image_bias, bias)
+        # Ids behind the vocabulary belong to pictures; they have a choice bias of their own and no line in the table.
+        image = (batch.token_ids >= self.vocab).unsqueeze(1) if self.image_bias is not None else None
+        bias = self.bias
+        if image is not None and self.image_bias is not None:
+            bias = self.image_bias if bias is None else torch.where(image, self.image_bias, bias)
+        if bias is not None:
             ids, weights = route(logits, bias, spec.topk, spec.scoring, spec.scale, spec.num_groups, spec.kept_groups)
+        if self.token_experts is not None:
+            fixed = self.token_experts[batch.token_ids.clamp(max=self.vocab - 1)]
+            ids = fixed if image is None else torch.where(image, ids, fixed)
+            weights = route_fixed(logits, ids, spec.scoring, spec.scale)
         if batch.trace is not None:
             batch.trace.router.setdefault(self.layer, []).append((ids, weights))
         return ids, weights

@@ -80,6 +80,7 @@ class CompressedAttention:
     overlap: bool
     norm_eps: float
     indexer: Indexer | None
+    open_span: tuple[int, int] | None = None  # token ids that begin and end a stretch whose tokens all see each other
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ class RopeVision:
     downsample: int
     theta: float
     norm_eps: float
+    pad_token: int  # id of the tokens that fill up a picture's span, before it and inside
 
 
 Vision = HyVision | RopeVision

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from engine.model.attention import MlaAttention
 from engine.model.batch import Batch
+from engine.model.compressed_attention import CompressedAttentionBlock
 from engine.model.hyper_connections import StreamCollapse, residual_site
 from engine.model.mlp import DenseFeedForward, MoeFeedForward
 from engine.model.norm import RmsNorm
-from engine.model.spec import DenseMlp, LatentAttention, Layer, ModelSpec
+from engine.model.spec import DenseMlp, LatentAttention, Layer, ModelSpec, RopeVision
 from engine.model.weights import Weights
 
 
@@ -24,8 +25,11 @@ class DecoderLayer:
         self.attention_site = residual_site(spec.residual, hidden, eps, weights.scope("attention_mix"))
         self.attention_norm = RmsNorm(weights, "attention_norm", hidden, eps)
         attention = weights.scope("attention")
-        assert isinstance(spec.attention, LatentAttention)
-        self.attention = MlaAttention(spec.attention, hidden, number, attention)
+        self.attention: MlaAttention | CompressedAttentionBlock
+        if isinstance(spec.attention, LatentAttention):
+            self.attention = MlaAttention(spec.attention, hidden, number, attention)
+        else:
+            self.attention = CompressedAttentionBlock(spec.attention, hidden, number, attention)
         self.mlp_site = residual_site(spec.residual, hidden, eps, weights.scope("mlp_mix"))
         self.mlp_norm = RmsNorm(weights, "mlp_norm", hidden, eps)
         self.mlp: DenseFeedForward | MoeFeedForward
@@ -47,6 +51,9 @@ class Transformer:
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         self.spec = spec
         self.embedding = weights.matrix("embedding", spec.vocab, spec.hidden)
+        self.padding: tuple[int, Tensor] | None = None
+        if isinstance(spec.vision, RopeVision):
+            self.padding = spec.vision.pad_token, weights.vector("vision.pad", spec.hidden)
         self.layers = [
             DecoderLayer(number, layer, spec, weights.scope(f"layers.{number}"))
             for number, layer in enumerate(spec.layers)
@@ -62,6 +69,9 @@ class Transformer:
         x = F.embedding(batch.token_ids.clamp(max=self.spec.vocab - 1), self.embedding)
         for rows, values in batch.embeddings:
             x.index_copy_(0, rows, values.to(x.dtype))
+        if self.padding is not None:
+            token, vector = self.padding
+            x = torch.where((batch.token_ids == token).unsqueeze(1), vector.to(x.dtype), x)
         return x.unsqueeze(1).expand(-1, self.spec.streams, -1)
 
     @torch.inference_mode()

@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.model.linear import FusedLinear
 from engine.model.norm import LayerNorm, RmsNorm
 from engine.model.spec import HyVision, ModelSpec
+from engine.model.vision_rope import RopeVisionEncoder
 from engine.model.weights import Weights
 
 
@@ -94,5 +95,6 @@ def vision_encoder(spec: ModelSpec, weights: Weights) -> VisionEncoder | None:
     """The encoder of a model that sees, else None."""
     if spec.vision is None:
         return None
-    assert isinstance(spec.vision, HyVision)
-    return HyVisionEncoder(spec.vision, spec.hidden, weights.scope("vision"))
+    if isinstance(spec.vision, HyVision):
+        return HyVisionEncoder(spec.vision, spec.hidden, weights.scope("vision"))
+    return RopeVisionEncoder(spec.vision, spec.hidden, weights.scope("vision"))

@@ -70,6 +70,9 @@ class GridReader:
         """Rows and columns of tokens, the newline column included."""
         return grid[0] // self.vision.merge, grid[1] // self.vision.merge + 1
 
+    def padding_ids(self, start: int) -> list[int]:
+        return []
+
     def token_ids(self, grid: tuple[int, int]) -> list[int]:
         rows, columns = self._merged(grid)
         return [self.image_token] * (rows * columns)

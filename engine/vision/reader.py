@@ -29,8 +29,11 @@ class ImageReader(Protocol):
     def prepare(self, image: Image.Image) -> PreparedImage:
         """Resize, normalise and cut into patches; raises BadImage for shapes the model cannot read."""
 
+    def padding_ids(self, start: int) -> list[int]:
+        """Token ids to put before a picture whose place is `start`, so that it begins where the model wants it to."""
+
     def token_ids(self, grid: tuple[int, int]) -> list[int]:
-        """The prompt's token ids for such a picture."""
+        """The prompt's token ids for such a picture; the vision encoder gives one row for each."""
 
     def positions(self, grid: tuple[int, int], start: int) -> tuple[Tensor, int]:
         """Rope positions int64 [3, tokens] of a picture that begins at `start`, and the position of what follows."""

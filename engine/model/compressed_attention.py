@@ -1,0 +1,153 @@
+"""Attention of DeepSeek-V4: a sliding window and compressed entries in one softmax (its sections 2.3.1 and 2.3.2).
+
+One key head serves all query heads and is the value too, so the output is turned back by the query's own angles.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.batch import Batch
+from engine.model.compressor import Compressor, rotate_tail
+from engine.model.indexer import rotate_part
+from engine.model.linear import FusedLinear
+from engine.model.norm import RmsNorm
+from engine.model.ring import RingPlan, ring_plan
+from engine.model.spec import CompressedAttention, Indexer
+from engine.model.weights import Weights
+from kernels.index_select import index_select
+from kernels.norm import rms_norm
+from kernels.sparse_attention import Rows, sparse_attention
+
+
+class EntryIndexer:
+    """Scores the visible compressed entries by keys from a small compressor of its own and keeps the `topk` best."""
+
+    def __init__(
+        self, spec: Indexer, attention: CompressedAttention, hidden: int, layer: int, weights: Weights
+    ) -> None:
+        self.spec, self.layer, self.ratio = spec, layer, attention.ratio
+        self.compressor = Compressor(attention, "index", spec.width, hidden, layer, weights.scope("compressor"))
+        self.head_weights = weights.vector("head_weights", spec.heads, hidden)
+        self.head_scale = spec.heads**-0.5 * spec.width**-0.5
+
+    def __call__(self, x: Tensor, queries: Tensor, batch: Batch) -> Tensor:
+        """x [N, hidden], queries [N, heads * width] -> entry numbers int32 [N, K], ascending, -1 padded."""
+        self.compressor(x, batch)
+        spec = self.spec
+        q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), batch.rotation(spec.rope))
+        weights = F.linear(x.float(), self.head_weights) * self.head_scale
+        visible = (batch.positions + 1) // self.ratio
+        keys = batch.cache.pool(self.layer, "index")
+        chosen = index_select(q, weights, keys, batch.page_table, batch.sequence, visible, spec.topk)
+        if batch.trace is not None:
+            batch.trace.topk.setdefault(self.layer, []).append(chosen)
+        return chosen
+
+
+class CompressedAttentionBlock:
+    """Window only (ratio 0), window plus selected entries (with an indexer), or window plus all entries."""
+
+    def __init__(self, spec: CompressedAttention, hidden: int, layer: int, weights: Weights) -> None:
+        self.spec, self.layer = spec, layer
+        self.entry = FusedLinear(weights, hidden, q_down=spec.q_rank, kv=spec.width)
+        queries = {"q_up": spec.heads * spec.width}
+        if spec.indexer is not None:
+            queries["indexer.query"] = spec.indexer.heads * spec.indexer.width
+        self.queries = FusedLinear(weights, spec.q_rank, **queries)
+        self.q_norm = RmsNorm(weights, "q_norm", spec.q_rank, spec.norm_eps)
+        self.kv_norm = RmsNorm(weights, "kv_norm", spec.width, spec.norm_eps)
+        self.sinks = weights.vector("sinks", spec.heads)
+        ranks, group = spec.output_groups * spec.output_rank, spec.heads * spec.width // spec.output_groups
+        down = weights.matrix("output_down", ranks, group).unflatten(0, (spec.output_groups, -1))
+        self.output_down = down.transpose(1, 2)  # [groups, heads of a group * width, rank]
+        self.output_up = weights.matrix("output_up", hidden, ranks)
+        self.compressor: Compressor | None = None
+        self.indexer: EntryIndexer | None = None
+        if spec.ratio:
+            self.compressor = Compressor(spec, "entry", spec.width, hidden, layer, weights.scope("compressor"))
+        if spec.indexer is not None:
+            self.indexer = EntryIndexer(spec.indexer, spec, hidden, layer, weights.scope("indexer"))
+
+    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
+        """x [N, hidden] (normed) -> [N, hidden]; advances this layer's window, entries and compressors."""
+        spec, angles = self.spec, batch.rotation(self.spec.rope)
+        q_down, kv = self.entry(x)
+        q_up, *index_query = self.queries(self.q_norm(q_down))
+        q = rms_norm(q_up.unflatten(-1, (spec.heads, spec.width)), None, spec.norm_eps)
+        q = rotate_tail(spec.rope, q, angles)
+        kv = rotate_tail(spec.rope, self.kv_norm(kv).unsqueeze(1), angles).squeeze(1)
+        sources = [self._window(kv, batch)]
+        if self.compressor is not None:
+            self.compressor(x, batch)
+            entries = self._all_entries(batch) if self.indexer is None else self.indexer(x, index_query[0], batch)
+            pool = batch.cache.pool(self.layer, "entry")
+            sources.append(Rows(pool.flatten(0, 1), None, batch.flat_rows(entries, pool.shape[1])))
+        mixed = sparse_attention(q, None, tuple(sources), spec.width**-0.5, self.sinks)
+        mixed = rotate_tail(spec.rope, mixed, angles.conj())
+        groups = mixed.flatten(1).unflatten(-1, (spec.output_groups, -1)).transpose(0, 1)
+        return F.linear(torch.bmm(groups, self.output_down).transpose(0, 1).flatten(1), self.output_up)
+
+    def _window(self, kv: Tensor, batch: Batch) -> Rows:
+        """Rows of the sliding window for each token; the ring then holds the newest tokens."""
+        state = batch.cache.frontier(self.layer, "window").flatten(0, 1)
+        ring, kv = ring_plan(batch, self.spec.window_tokens), kv.to(state.dtype)
+        if all(span.count == 1 for span in batch.spans):  # the whole window of a single token lies in the ring
+            state.index_copy_(0, ring.kept_slots, kv)
+            return Rows(state, None, _ring_slots(batch, self.spec))
+        rows = torch.cat([state[ring.earlier], kv])
+        state.index_copy_(0, ring.kept_slots, kv[ring.kept])
+        return Rows(rows, None, _window_slots(batch, self.spec, ring))
+
+    def _all_entries(self, batch: Batch) -> Tensor:
+        """Numbers of all visible entries, int64 [N, K], -1 padded."""
+        key, ratio = ("entries", self.spec.ratio), self.spec.ratio
+        if key not in batch.plans:
+            most = max((span.before + span.count) // ratio for span in batch.spans)
+            numbers = torch.arange(most, device=batch.positions.device).expand(len(batch.positions), -1)
+            batch.plans[key] = numbers.masked_fill(numbers >= ((batch.positions + 1) // ratio).unsqueeze(1), -1)
+        entries = batch.plans[key]
+        assert isinstance(entries, Tensor)
+        return entries
+
+
+def _ring_slots(batch: Batch, spec: CompressedAttention) -> Tensor:
+    """Flat ring rows of each token's window when every conversation brings one token: int64 [N, window]."""
+    key, size = ("ring slots", spec.window_tokens), spec.window_tokens
+    if key not in batch.plans:
+        positions = batch.positions.unsqueeze(1) - torch.arange(size - 1, -1, -1, device=batch.positions.device)
+        rows = torch.tensor([span.cache_row for span in batch.spans], device=positions.device).unsqueeze(1)
+        batch.plans[key] = (rows * size + positions % size).masked_fill(positions < 0, -1)
+    slots = batch.plans[key]
+    assert isinstance(slots, Tensor)
+    return slots
+
+
+def _window_slots(batch: Batch, spec: CompressedAttention, ring: RingPlan) -> Tensor:
+    """Working rows of each token's window, int64 [N, K]: the window behind it, and the whole open span around it."""
+    key = ("window slots", spec.window_tokens, spec.open_span)
+    if key not in batch.plans:
+        position = torch.cat([torch.arange(s.before, s.before + s.count) for s in batch.spans])
+        owner = torch.repeat_interleave(torch.arange(len(batch.spans)), torch.tensor([s.count for s in batch.spans]))
+        first, last = position - spec.window_tokens + 1, position.clone()
+        if spec.open_span is not None:
+            _widen(batch.token_ids.cpu(), spec.open_span, position, owner, first, last)
+        reach = torch.arange(int((last - first).max()) + 1)
+        seen = first.unsqueeze(1) + reach
+        slots = ring.working_rows(owner, seen).masked_fill(seen > last.unsqueeze(1), -1)
+        batch.plans[key] = slots.to(batch.positions.device)
+    slots = batch.plans[key]
+    assert isinstance(slots, Tensor)
+    return slots
+
+
+def _widen(ids: Tensor, marks: tuple[int, int], position: Tensor, owner: Tensor, first: Tensor, last: Tensor) -> None:
+    """Extend first and last [N] in place for tokens between an opening and a closing mark; a step holds both or none."""
+    opening, closing = ((ids == mark).nonzero().flatten().tolist() for mark in marks)
+    whole = len(opening) == len(closing) and all(owner[a] == owner[b] for a, b in zip(opening, closing, strict=True))
+    assert whole, "a step cuts a picture in two"
+    for a, b in zip(opening, closing, strict=True):
+        first[a : b + 1] = first[a : b + 1].clamp(max=int(position[a]))
+        last[a : b + 1] = position[b]
