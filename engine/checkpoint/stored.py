@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.checkpoint.shard import Entry
 from engine.errors import BadCheckpoint
+from kernels.experts import MxFp4Matrix
 from kernels.formats import dequantize_fp8, dequantize_mxfp4
 
 Format = Literal["plain", "integer", "fp8", "mxfp4"]
@@ -56,6 +57,14 @@ class StoredTensor:
         if bool(((codes.view(torch.uint8) & 0x7F) == 0x7F).any()):
             raise BadCheckpoint(f"The {self.codes} holds values that are not numbers; download the file again.")
         return dequantize_fp8(codes, scale, self.block).to(dtype)
+
+    def packed(self) -> MxFp4Matrix:
+        """MXFP4 bytes as they lie in the mapped file, rows contiguous; raises BadCheckpoint for a NaN scale."""
+        assert self.format == "mxfp4" and self.scale is not None
+        codes, scale = self._part(self.codes.view(), 1), self._part(self.scale.view(), self.block[0])
+        self._check_scale(scale)
+        codes = codes.flatten(1) if codes.dim() == 3 else codes
+        return MxFp4Matrix(codes.view(torch.uint8), scale.view(torch.uint8))
 
     def release(self) -> None:
         """Give the mapped memory back to the system."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.experts import dense_experts, grouped_experts
+from kernels.experts import PackedExpert, dense_experts, grouped_experts, packed_experts
 
 
 class ExpertBank:
@@ -66,7 +66,7 @@ class ExpertCache:
         return fresh
 
 
-class PackedExperts(ExpertBank):
+class MappedExperts(ExpertBank):
     """Experts as they lie in the checkpoint files (mapped, not copied), decoded when a token needs them."""
 
     def __init__(self, layer: int, decode: Callable[[int], DecodedExpert], cache: ExpertCache) -> None:
@@ -81,6 +81,28 @@ class PackedExperts(ExpertBank):
     def _expert_matrices(self, e: int) -> tuple[Tensor, Tensor]:
         expert = self._expert(e)
         return expert.gate_up, expert.down
+
+
+class PackedExperts(ExpertBank):
+    """Experts multiplied straight from their packed bytes, mapped or in memory; nothing is decoded ahead of time."""
+
+    def __init__(self, pack: Callable[[int], PackedExpert]) -> None:
+        self._pack = pack
+        self._held: dict[int, PackedExpert] = {}
+
+    def __call__(self, x: Tensor, ids: Tensor, weights: Tensor, limit: float | None) -> Tensor:
+        return packed_experts(x, ids, weights, self._expert, limit)
+
+    def read_all(self, experts: int, on_bytes: Callable[[int], None]) -> None:
+        """Check the scales of all experts now, so that a damaged file is found at start."""
+        for e in range(experts):
+            on_bytes(self._expert(e).nbytes)
+
+    def _expert(self, e: int) -> PackedExpert:
+        held = self._held.get(e)
+        if held is None:
+            held = self._held[e] = self._pack(e)
+        return held
 
 
 def stack_experts(experts: int, decode: Callable[[int], DecodedExpert], dtype: torch.dtype) -> DecodedExperts:

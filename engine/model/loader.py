@@ -13,11 +13,20 @@ from engine.checkpoint.directory import Checkpoint
 from engine.checkpoint.stored import StoredTensor, find_stored
 from engine.errors import BadCheckpoint
 from engine.families.base import Family, fp8_block
-from engine.model.experts import DecodedExpert, ExpertBank, ExpertCache, PackedExperts, stack_experts
+from engine.model.experts import (
+    DecodedExpert,
+    ExpertBank,
+    ExpertCache,
+    MappedExperts,
+    PackedExperts,
+    stack_experts,
+)
 from engine.model.spec import ModelSpec, Moe
 from engine.model.transformer import Transformer
 from engine.model.vision import VisionEncoder, vision_encoder
 from engine.model.weights import DeclaredWeights, Parameter, expert_shapes
+from kernels.choose import can_run
+from kernels.experts import PackedExpert
 
 _PLACES = re.compile(r"(?<=\.)(\d+)(?=\.)")
 
@@ -83,7 +92,7 @@ def match_tensors(checkpoint: Checkpoint, family: Family, spec: ModelSpec) -> Te
         if fault:
             report.wrong.append(fault)
         report.found[name] = stored
-    ignored = [re.compile(pattern) for pattern in family.ignored]
+    ignored = family.ignored_patterns(spec)
     for name in checkpoint.entries:
         if name not in used:
             known = any(pattern.search(name) for pattern in ignored)
@@ -193,8 +202,23 @@ class CheckpointWeights:
                 stored.release()
             return expert
 
+        def pack(e: int) -> PackedExpert:
+            return PackedExpert(
+                *(self._found[f"{prefix}experts.{e}.{part}"].packed() for part in ("gate", "up", "down"))
+            )
+
+        names = (f"{prefix}experts.{e}.{part}" for e in range(moe.experts) for part in expert_shapes(moe, hidden))
+        if (
+            device.type == "cpu"
+            and can_run("packed_experts", "cpu")
+            and all(self._found[n].format == "mxfp4" for n in names)
+        ):
+            bank = PackedExperts(pack)
+            if self._decode_experts:
+                bank.read_all(moe.experts, self._on_bytes)
+            return bank
         if not self._decode_experts:
-            return PackedExperts(int(prefix.split(".")[1]), decode, self._expert_cache)
+            return MappedExperts(int(prefix.split(".")[1]), decode, self._expert_cache)
 
         def counted(e: int) -> DecodedExpert:
             expert = decode(e)

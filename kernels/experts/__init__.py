@@ -1,21 +1,38 @@
 """Mixture-of-experts multiplication, from decoded, FP8 or packed MXFP4 weights."""
 
+from torch import Tensor
+
+from kernels.choose import Case, operator
 from kernels.experts.reference import (
+    ExpertSource,
     Fp8Matrix,
     MxFp4Matrix,
+    PackedExpert,
     convert_mxfp4_to_fp8,
     dense_experts,
     fp8_experts,
     grouped_experts,
-    mxfp4_experts,
 )
 
 __all__ = [
+    "ExpertSource",
     "Fp8Matrix",
     "MxFp4Matrix",
+    "PackedExpert",
     "convert_mxfp4_to_fp8",
     "dense_experts",
     "fp8_experts",
     "grouped_experts",
     "mxfp4_experts",
+    "packed_experts",
 ]
+
+FEW_TOKENS = 8  # up to here a GPU reads packed weights directly
+
+
+def _key(x: Tensor, *_: object) -> Case:
+    return Case(x.device.type, x.dtype, "few tokens" if x.shape[0] <= FEW_TOKENS else "many tokens")
+
+
+mxfp4_experts = operator("mxfp4_experts", _key, __name__, "cpu")
+packed_experts = operator("packed_experts", _key, __name__, "cpu")

@@ -6,6 +6,8 @@ Sizes: N tokens, k experts per token, E experts, H hidden, I expert width. gate_
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -25,6 +27,32 @@ class MxFp4Matrix(NamedTuple):
 
     codes: Tensor
     scale: Tensor
+
+
+@dataclass(frozen=True)
+class PackedExpert:
+    """One expert's matrices as they lie in memory: gate and up [I, H], down [H, I]; codes uint8 or int8, scale e8m0 bytes.
+
+    All parts are contiguous; a CPU kernel reads them by address, so they must outlive their use.
+    """
+
+    gate: MxFp4Matrix
+    up: MxFp4Matrix
+    down: MxFp4Matrix
+
+    @cached_property
+    def pointers(self) -> tuple[int, ...]:
+        """Addresses of codes and scale of gate, up and down."""
+        parts = [part for matrix in (self.gate, self.up, self.down) for part in matrix]
+        assert all(part.is_contiguous() for part in parts), "packed experts must be contiguous"
+        return tuple(part.data_ptr() for part in parts)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for matrix in (self.gate, self.up, self.down) for part in matrix)
+
+
+ExpertSource = Callable[[int], PackedExpert]
 
 
 class Fp8Matrix(NamedTuple):
@@ -97,6 +125,19 @@ def mxfp4_experts(
         return dequantize_mxfp4(matrix.codes[e], matrix.scale[e]).to(x.dtype)
 
     return grouped_experts(x, ids, weights, limit, lambda e: (decoded(gate_up, e), decoded(down, e)))
+
+
+def packed_experts(x: Tensor, ids: Tensor, weights: Tensor, expert: ExpertSource, limit: float | None) -> Tensor:
+    """From experts packed one by one (`expert(e)` gives expert e), decoded as they are used; shapes as `dense_experts`."""
+
+    def decoded(matrix: MxFp4Matrix) -> Tensor:
+        return dequantize_mxfp4(matrix.codes, matrix.scale).to(x.dtype)
+
+    def matrices(e: int) -> tuple[Tensor, Tensor]:
+        part = expert(e)
+        return torch.cat([decoded(part.gate), decoded(part.up)]), decoded(part.down)
+
+    return grouped_experts(x, ids, weights, limit, matrices)
 
 
 def fp8_experts(
