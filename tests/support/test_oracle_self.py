@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.support.oracle import FAMILIES, OracleCase, cached_case, make_checkpo
 from tests.support.oracle.families.base import load_directly
 from tests.support.oracle.families.deepseek_v4_vision import VisionPrompt
 from tests.support.oracle.layout import CheckpointWriter, scale_of
+from tests.support.oracle.maker import fixed_threads
 from tests.support.oracle.prompt import Prompt
 
 GetCase = Callable[..., OracleCase]
@@ -47,6 +48,13 @@ READABLE = [
     ("hy_v4_vl", {}),
     ("hy_v4_vl", {"experts": "bf16"}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """The thread count of the maker, which is also the fastest for such small models."""
+    with fixed_threads():
+        yield
 
 
 def name_of(setting: tuple[str, dict[str, object]]) -> str:
