@@ -23,8 +23,12 @@ import torch
 from kernels.choose import Unsuitable
 
 _log = logging.getLogger(__name__)
+_HEADER = Path(__file__).with_name("vectors.h")
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno")
 _MACHINE_CODE = "-march=native"
+
+
+_ONE_THREAD = 2_000_000  # floating-point operations
 
 
 class _Place:
@@ -61,7 +65,7 @@ def _load(source: Path, flags: tuple[str, ...]) -> ctypes.CDLL:
     compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
     if compiler is None:
         raise Unsuitable("there is no C compiler (cc, gcc or clang)")
-    text = source.read_bytes()
+    text = source.read_bytes() + _HEADER.read_bytes()
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=30).stdout
     identity = repr((text, version, _FLAGS, flags, _processor())).encode()
     target = _directory() / f"{source.parent.name}-{hashlib.sha256(identity).hexdigest()[:24]}.so"
@@ -116,7 +120,6 @@ def _processor() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(wanted)))
 
 
-def pointer(tensor: torch.Tensor) -> int:
-    """Address of a contiguous CPU tensor's data."""
-    assert tensor.is_contiguous() and tensor.device.type == "cpu"
-    return tensor.data_ptr()
+def threads(operations: int) -> int:
+    """How many threads to use: one for work of some 30 us, where waking the others costs more than they save."""
+    return 1 if operations < _ONE_THREAD else torch.get_num_threads()

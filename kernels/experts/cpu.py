@@ -122,7 +122,7 @@ def packed_experts(x: Tensor, ids: Tensor, weights: Tensor, expert: ExpertSource
     _library().mxfp4_experts(
         pointers, (ctypes.c_int32 * len(begin))(*begin), token, (ctypes.c_float * pairs)(*(share[p] for p in order)),
         source.data_ptr(), mixed.data_ptr(), len(used), x.shape[0], hidden, width,
-        -1.0 if limit is None else limit, scratch.data_ptr(), torch.get_num_threads(),
+        -1.0 if limit is None else limit, scratch.data_ptr(), native.threads(6 * pairs * hidden * width),
     )  # fmt: skip
     return mixed.to(x.dtype)
 

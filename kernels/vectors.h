@@ -1,0 +1,62 @@
+/* Sixteen floats as one value, in the compiler's own vector type, and loads of float32 or bfloat16 rows as float32. */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float v16 __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t u16x __attribute__((vector_size(64), aligned(4)));
+typedef uint16_t h16 __attribute__((vector_size(32), aligned(2)));
+
+/* How many accumulators of 16 floats the processor's registers hold in one direction of a tile. */
+#if defined(__AVX512F__)
+#define TILE 4
+#else
+#define TILE 2
+#endif
+
+INLINE v16 load(const float *p) {
+    v16 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void store(float *p, v16 v) { memcpy(p, &v, sizeof v); }
+
+/* 16 entries from `column` of a row at p; half: bfloat16, else float32. */
+INLINE v16 load_row(const void *p, int64_t column, const int half) {
+    if (!half) return load((const float *)p + column);
+    h16 h;
+    memcpy(&h, (const uint16_t *)p + column, sizeof h);
+    const u16x wide = __builtin_convertvector(h, u16x) << 16;
+    v16 v;
+    memcpy(&v, &wide, sizeof v);
+    return v;
+}
+
+INLINE v16 spread(float x) { return (v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+
+/* max(v, 0), NaN kept. */
+INLINE v16 positive(v16 v) {
+    typedef int32_t i16x __attribute__((vector_size(64), aligned(4)));
+    const i16x kept = ~(v < spread(0.f));
+    i16x bits;
+    memcpy(&bits, &v, sizeof v);
+    bits &= kept;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+INLINE float total(v16 v) {
+    typedef float v8 __attribute__((vector_size(32)));
+    typedef float v4 __attribute__((vector_size(16)));
+    v8 a[2];
+    memcpy(a, &v, sizeof a);
+    a[0] += a[1];
+    v4 b[2];
+    memcpy(b, a, sizeof b);
+    b[0] += b[1];
+    return (b[0][0] + b[0][2]) + (b[0][1] + b[0][3]);
+}
