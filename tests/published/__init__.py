@@ -37,7 +37,7 @@ class Totals:
     checkpoint_bytes: dict[str, float] = field(default_factory=dict)
 
 
-_GLM_BYTES = {"bf16": 1_506_659_919_872, "fp8": 753_329_940_480}
+_GLM_BYTES: dict[str, float] = {"bf16": 1_506_659_919_872, "fp8": 753_329_940_480}
 TOTALS: dict[str, Totals] = {
     "deepseek_v32": Totals(671e9, 685e9, 37e9, 85_888, 48_068, {"fp8": 689e9}),
     "glm_5_0": Totals(744e9, 753.9e9, 40e9, 109_824, 61_464, {"bf16": 1507e9, "fp8": 753e9}),

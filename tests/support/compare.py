@@ -21,7 +21,7 @@ _SETS = re.compile(r"^(topk\.\d+|router\.\d+\.ids)$")
 class WorstRow(NamedTuple):
     """The row (all dims but the last, flattened) with the largest relative RMS."""
 
-    index: int
+    row: int
     relative_rms: float
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -21,7 +22,7 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, object]:
+def read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -85,7 +86,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def read_raw(checkpoint: Path) -> dict[str, Tensor]:
     """All tensors as stored, by on-disk name, in the order of the index."""
     weight_map = read_json(checkpoint / INDEX_FILE)["weight_map"]
-    assert isinstance(weight_map, dict)
     raw: dict[str, Tensor] = {}
     for file in sorted(set(weight_map.values())):
         raw.update(load_tensors(checkpoint / file))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ def _watch_router(module: nn.Module, layer: int, trace: Trace) -> list:
 
 
 def _watch_layer(module: nn.Module, layer: int, trace: Trace) -> list:
-    def after(_m: nn.Module, _a: object, output: object) -> None:
+    def after(_m: nn.Module, _a: object, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output
         trace.layer_out[layer] = hidden[0].clone()
 
@@ -128,7 +129,7 @@ _WATCHERS = {"Indexer": _watch_indexer, "Router": _watch_router, "DecoderLayer":
 @contextmanager
 def _measured_scores(model: nn.Module, trace: Trace) -> Iterator[None]:
     """Wrap the model file's eager attention to measure the std of visible attention logits."""
-    modeling = sys.modules[type(model).__module__]
+    modeling: Any = sys.modules[type(model).__module__]
     original = modeling.eager_attention_forward
 
     def measured(

@@ -299,7 +299,7 @@ class HyV4(HyV4VL):
         pairs = text["qk_rope_head_dim"] // 2
         sections = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]  # all the same for text positions
         text["rope_parameters"] = {**text["rope_parameters"], "mrope_section": sections}
-        vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+        vision: Config = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
         vision |= {"out_hidden_size": text["hidden_size"], "max_image_size": 32}
         return _instantiate(HYV4VLConfig(text_config=text, vision_config=vision))
 
