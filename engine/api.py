@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from engine.errors import (
     PromptTooLong,
     UnsupportedModel,
 )
-from engine.events import Event, Finished, FinishReason, Prefill, Queued, Restored, Stats, Text, Thinking
+from engine.events import Event, Finished, FinishReason, Notice, Prefill, Queued, Restored, Stats, Text, Thinking
+from engine.generation.keeper import StateKeeper
 from engine.generation.request import Request
 from engine.generation.sampler import Sampler, Sampling
 from engine.generation.scheduler import Scheduler, SchedulerLimits
@@ -30,12 +31,46 @@ from engine.messages import Image, Message, ReplyOptions, Role
 from engine.model.spec import Moe
 from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
 from engine.settings import EngineSettings
+from engine.state.report import SavedSegment, delete_saved, list_saved, prune_saved, verify_saved
+from engine.state.store import StateStore
 
 __all__ = [
-    "BadCheckpoint", "BadImage", "BadRequest", "BadState", "DoesNotFit", "Engine", "EngineError", "EngineSettings",
-    "Event", "FinishReason", "Finished", "Image", "LoadProgress", "MemoryPlan", "Message", "ModelInfo", "PlanLine",
-    "Prefill", "PromptTooLong", "Queued", "ReplyOptions", "Restored", "Role", "Session", "Stats", "Text", "Thinking",
-    "UnsupportedModel", "describe_model", "plan_model",
+    "BadCheckpoint",
+    "BadImage",
+    "BadRequest",
+    "BadState",
+    "DoesNotFit",
+    "Engine",
+    "EngineError",
+    "EngineSettings",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Image",
+    "LoadProgress",
+    "MemoryPlan",
+    "Message",
+    "ModelInfo",
+    "Notice",
+    "PlanLine",
+    "Prefill",
+    "PromptTooLong",
+    "Queued",
+    "ReplyOptions",
+    "Restored",
+    "Role",
+    "SavedSegment",
+    "Session",
+    "Stats",
+    "Text",
+    "Thinking",
+    "UnsupportedModel",
+    "delete_saved",
+    "describe_model",
+    "list_saved",
+    "plan_model",
+    "prune_saved",
+    "verify_saved",
 ]  # fmt: skip
 
 
@@ -86,6 +121,46 @@ def _model_info(described: Described, thinks: bool = False) -> ModelInfo:
     )
 
 
+def _open_state(runtime: Runtime, settings: EngineSettings, fingerprint: str) -> StateStore:
+    assert settings.state_dir is not None
+    layout = runtime.described.layout
+    types = sorted({str(pool.dtype) for pool in layout.pools})
+    return StateStore(
+        folder=settings.state_dir,
+        model=fingerprint,
+        layout=f"{settings.cache_layout} {' '.join(types)}",
+        cut_anywhere=layout.rewindable,
+        budget_bytes=settings.state_budget_bytes,
+    )
+
+
+class _KnownAnswers(Mapping[str, list[int]]):
+    """Exact ids of answers this model wrote: of the live conversation, else from saved state."""
+
+    def __init__(self, live: Mapping[str, list[int]], state: StateStore | None) -> None:
+        self._live, self._state = live, state
+
+    def _find(self, text: object) -> list[int] | None:
+        if text in self._live:
+            return self._live[str(text)]
+        return self._state.answer_ids(str(text)) if self._state is not None and text else None
+
+    def __getitem__(self, text: str) -> list[int]:
+        found = self._find(text)
+        if found is None:
+            raise KeyError(text)
+        return found
+
+    def __contains__(self, text: object) -> bool:
+        return self._find(text) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._live)
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+
 class Engine:
     """One loaded model that serves many conversations. Safe to use from any thread."""
 
@@ -94,14 +169,18 @@ class Engine:
         self._runtime = runtime
         self._prepare = PrepareImage(runtime.prompts)
         plan = runtime.described.plan
+        self.model_info = _model_info(runtime.described, runtime.prompts.thinks)
+        self._state = (
+            None if settings.state_dir is None else _open_state(runtime, settings, self.model_info.fingerprint)
+        )
         self._scheduler = Scheduler(
             runtime.model,
             runtime.cache,
             SchedulerLimits(plan.context_tokens, settings.prefill_chunk_tokens, settings.max_batch),
+            None if self._state is None else StateKeeper(self._state, runtime.cache),
         )
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
-        self.model_info = _model_info(runtime.described, runtime.prompts.thinks)
 
     @classmethod
     def open(
@@ -132,11 +211,21 @@ class Engine:
         return len(prompt)
 
     def close(self) -> None:
-        """Cancel everything and free the model."""
+        """Cancel everything, write what is left of the state, and free the model."""
         self._scheduler.close()
+        if self._state is not None:
+            self._state.close()
         self._sessions.clear()
 
-    def _prompt(self, messages: Sequence[Message], options: ReplyOptions, answers: dict[str, list[int]]) -> Prompt:
+    def delete(self, conversation_id: str) -> None:
+        """Forget a conversation: its memory, and its saved state that no other conversation shares."""
+        with self._lock:
+            self._sessions.pop(conversation_id, None)
+        self._scheduler.forget(self._scheduler.conversation(conversation_id))
+        if self._state is not None:
+            self._state.delete(conversation_id)
+
+    def _prompt(self, messages: Sequence[Message], options: ReplyOptions, answers: Mapping[str, list[int]]) -> Prompt:
         thinking = (
             self._runtime.described.family.chat.thinks_by_default if options.thinking is None else options.thinking
         )
@@ -186,7 +275,8 @@ class Session:
         options = options or ReplyOptions()
         engine, runtime = self._engine, self._engine._runtime
         conversation = engine._scheduler.conversation(self._id)
-        prompt = engine._prompt(messages, options, dict(conversation.answers))
+        known = _KnownAnswers(dict(conversation.answers), engine._state)
+        prompt = engine._prompt(messages, options, known)
         sampling = engine._sampling(options)
         stream = AnswerStream(
             runtime.tokens,
@@ -207,8 +297,19 @@ class Session:
         with self._lock:
             if self._request is not None:
                 raise BadRequest("This conversation is still answering; stop it or wait.")
-            engine._scheduler.submit(request)
             self._request = request
+        try:
+            if engine._state is not None:
+                cached = conversation.cached
+                live = 0 if cached is None else min(prompt.common_prefix(cached), len(prompt) - 1)
+                request.saved = engine._state.restore(prompt, live, self._id)
+                for sentence in engine._state.take_notices():
+                    request.events.put(Notice(sentence))
+            engine._scheduler.submit(request)
+        except BaseException:
+            with self._lock:
+                self._request = None
+            raise
         return self._listen(request)
 
     def _listen(self, request: Request) -> Iterator[Event]:
@@ -240,7 +341,9 @@ class Session:
             self._cancel(request)
 
     def save(self) -> None:
-        """Keep the conversation's state on disk. Without a state directory there is nothing to do."""
+        """Wait until the conversation's state is on the disk. Without a state directory there is nothing to do."""
+        if self._engine._state is not None:
+            self._engine._state.flush()
 
     def close(self) -> None:
         """Free the conversation's memory."""

@@ -24,6 +24,13 @@ class Restored:
 
 
 @dataclass(frozen=True)
+class Notice:
+    """A sentence the person should see although the answer goes on, such as damaged saved state being left aside."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Prefill:
     """`done` of `total` new prompt tokens have been read."""
 
@@ -79,5 +86,5 @@ class Finished:
     reason: FinishReason
 
 
-Event = Queued | Restored | Prefill | Thinking | Text | Stats | Finished
-"""Order: Queued*, Restored?, Prefill*, (Thinking | Text)*, Stats, Finished."""
+Event = Queued | Notice | Restored | Prefill | Thinking | Text | Stats | Finished
+"""Order: (Queued | Notice)*, Restored?, Prefill*, (Thinking | Text)*, Stats, Finished."""

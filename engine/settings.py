@@ -20,3 +20,4 @@ class EngineSettings:
     threads: int | None = None  # CPU threads; None: torch's own choice
     cache_layout: Literal["exact", "compact"] = "exact"
     state_dir: Path | None = None  # where sealed KV segments go; None: nothing is saved
+    state_budget_bytes: int | None = None  # for saved state on disk; None: a tenth of the free space

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from engine.cache.layout import CacheLayout
+from engine.cache.layout import CacheLayout, Pool
 from engine.cache.pages import PageAllocator
 
 
@@ -100,6 +101,61 @@ class KvCache:
     def snapshot(self, sequence: CachedSequence) -> Snapshot:
         """Copy the frontiers as they are now (empty for models without them)."""
         return Snapshot(sequence.length, tuple(t[sequence.row].clone() for t in self._frontiers.values()))
+
+    def export_rows(self, sequence: CachedSequence, start: int, stop: int) -> dict[str, Tensor]:
+        """Copies on the CPU of everything kept for tokens start..stop, in logical order, plus the frontiers as they are now.
+
+        Pools that stand for several tokens per entry give the entries completed in this range.
+        """
+        tensors = {
+            f"{pool.layer}.{pool.name}": self._pools[pool.layer, pool.name]
+            .flatten(0, 1)
+            .index_select(
+                0, self._flat_rows(sequence, pool, start // pool.tokens_per_entry, stop // pool.tokens_per_entry)
+            )
+            .cpu()
+            for pool in self.layout.pools
+        }
+        for (layer, name), tensor in self._frontiers.items():
+            tensors[f"{layer}.{name}"] = tensor[sequence.row].to("cpu", copy=True)
+        return tensors
+
+    def import_rows(
+        self, sequence: CachedSequence, start: int, stop: int, saved_start: int, tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Write tokens start..stop from an export that began at `saved_start`; room must be reserved.
+
+        Frontiers are taken over, so `stop` must be where they were exported. Sets the length to `stop`.
+        """
+        assert start == sequence.length
+        for pool in self.layout.pools:
+            first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
+            offset = saved_start // pool.tokens_per_entry
+            rows = tensors[f"{pool.layer}.{pool.name}"][first - offset : last - offset]
+            target = self._pools[pool.layer, pool.name]
+            target.flatten(0, 1).index_copy_(0, self._flat_rows(sequence, pool, first, last), rows.to(target.device))
+        for (layer, name), tensor in self._frontiers.items():
+            tensor[sequence.row].copy_(tensors[f"{layer}.{name}"])
+        sequence.length = stop
+
+    def accepts(self, tokens: int, start: int, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether an export of tokens start..start + tokens has exactly the parts, shapes and types of this cache."""
+        expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            f"{p.layer}.{p.name}": (
+                ((start + tokens) // p.tokens_per_entry - start // p.tokens_per_entry, p.width),
+                p.dtype,
+            )
+            for p in self.layout.pools
+        }
+        expected |= {f"{f.layer}.{f.name}": (f.shape, f.dtype) for f in self.layout.frontiers}
+        return {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()} == expected
+
+    def _flat_rows(self, sequence: CachedSequence, pool: Pool, first: int, last: int) -> Tensor:
+        """Flat pool rows int64 of entries first..last of a conversation."""
+        per_page = self.layout.page_tokens // pool.tokens_per_entry
+        entries = torch.arange(first, last)
+        pages = torch.tensor(sequence.pages, dtype=torch.int64)
+        return (pages[entries // per_page] * per_page + entries % per_page).to(self.device)
 
     def close(self, sequence: CachedSequence) -> None:
         """Free everything the conversation holds."""

@@ -12,8 +12,9 @@ from engine.cache.cache import CachedSequence, Snapshot
 from engine.chat.detokenizer import AnswerStream
 from engine.chat.prompt import Prompt
 from engine.errors import EngineError
-from engine.events import Event, FinishReason
+from engine.events import Event
 from engine.generation.sampler import Sampler
+from engine.state.store import RestoredPrefix
 
 _KEPT_SNAPSHOTS = 8
 
@@ -27,6 +28,7 @@ class Conversation:
     cached: Prompt | None = None  # the tokens in `sequence`
     snapshots: list[Snapshot] = field(default_factory=list)
     answers: dict[str, list[int]] = field(default_factory=dict)  # text the model wrote -> its exact ids
+    sealed: list[tuple[int, str]] = field(default_factory=list)  # (tokens, key) of saved segments below `sequence`
     last_used: float = 0.0
     busy: bool = False
     closed: bool = False
@@ -55,7 +57,7 @@ class Request:
     fed: int = 0
     reused: int = 0
     restored: int = 0
-    finish: FinishReason | None = None
+    saved: RestoredPrefix | None = None  # verified state from disk that may be longer than what is live
     announced_position: int = -1
     started: float = field(default_factory=time.perf_counter)
     admitted: float = 0.0
@@ -64,6 +66,12 @@ class Request:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt.ids)
+
+    def next_position(self, length: int) -> int:
+        """Rope position (time row) of the token behind the first `length`."""
+        if length < len(self.prompt):
+            return int(self.prompt.rope_positions[0, length])
+        return self.prompt.next_position + length - len(self.prompt)
 
     @property
     def generated(self) -> int:

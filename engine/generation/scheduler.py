@@ -20,6 +20,7 @@ from engine.cache.cache import KvCache
 from engine.chat.prompt import Prompt
 from engine.errors import EngineError, PromptTooLong
 from engine.events import Finished, FinishReason, Prefill, Queued, Stats
+from engine.generation.keeper import StateKeeper
 from engine.generation.request import Conversation, Request
 from engine.model.batch import Chunk, build_batch
 from engine.model.loader import LoadedModel
@@ -27,6 +28,7 @@ from engine.model.loader import LoadedModel
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _KEPT_PICTURES = 64
+SEAL_EVERY_TOKENS = 2048  # of a long prompt, so that a kill loses little
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class SchedulerLimits:
 class Scheduler:
     """Runs requests to their end on its own thread. Public methods may be called from any thread."""
 
-    def __init__(self, model: LoadedModel, cache: KvCache, limits: SchedulerLimits) -> None:
-        self._model, self._cache, self._limits = model, cache, limits
+    def __init__(
+        self, model: LoadedModel, cache: KvCache, limits: SchedulerLimits, keeper: StateKeeper | None = None
+    ) -> None:
+        self._model, self._cache, self._limits, self._keeper = model, cache, limits, keeper
         self._wake = threading.Condition()
         self._inbox: deque[Callable[[], None]] = deque()
         self._waiting: deque[Request] = deque()
@@ -157,13 +161,16 @@ class Scheduler:
         snapshot = next((s for s in conversation.snapshots if s.length == reused), None)
         self._cache.truncate(sequence, reused, snapshot)
         conversation.snapshots = [s for s in conversation.snapshots if s.length <= reused]
+        conversation.sealed = [(tokens, key) for tokens, key in conversation.sealed if tokens <= reused]
         if not self._with_room(lambda: self._cache.reserve(sequence, len(request.tokens) + 1) or None):
             conversation.cached = self._prefix(request, reused)
             conversation.busy = False
             return False
+        if self._keeper is not None:
+            reused = self._keeper.bring_back(request, reused)
         request.fed = reused
         if request.generated == 0 and not request.admitted:
-            request.reused, request.admitted = reused, time.perf_counter()
+            request.reused, request.admitted = reused - request.restored, time.perf_counter()
         request.state = "prefill"
         self._announce_prefill(request)
         return True
@@ -190,7 +197,7 @@ class Scheduler:
     def _unload(self, conversation: Conversation) -> None:
         if conversation.sequence is not None:
             self._cache.close(conversation.sequence)
-        conversation.sequence, conversation.cached, conversation.snapshots = None, None, []
+        conversation.sequence, conversation.cached, conversation.snapshots, conversation.sealed = None, None, [], []
 
     def _drop(self, conversation: Conversation) -> None:
         self._unload(conversation)
@@ -292,8 +299,11 @@ class Scheduler:
                 and request.state == "prefill"
             ):
                 request.conversation.remember(self._cache.snapshot(request.conversation.sequence))
+                self._seal(request)
             if request.state == "prefill":
                 self._announce_prefill(request)
+                if request.fed - self._sealed_tokens(request) >= SEAL_EVERY_TOKENS:
+                    self._seal(request)
             if chunk.want_logits == "last":
                 self._next_token(request, logits[row])
                 row += 1
@@ -349,16 +359,28 @@ class Scheduler:
                 context_limit_tokens=self._limits.context_tokens,
                 queue_ms=1e3 * (admitted - request.started),
                 restore_ms=request.restore_ms,
-                prefill_ms=1e3 * (first - admitted) - request.restore_ms,
+                prefill_ms=1e3 * (first - admitted),
                 decode_ms=1e3 * (now - first),
             )
         )
         request.events.put(Finished(reason))
         request.events.put(None)
 
-    def _release(self, request: Request) -> None:
+    @staticmethod
+    def _sealed_tokens(request: Request) -> int:
+        sealed = request.conversation.sealed
+        return sealed[-1][0] if sealed else 0
+
+    def _seal(self, request: Request) -> None:
+        """Hand what is new since the last seal to the writer."""
+        if self._keeper is not None:
+            self._keeper.seal(request)
+
+    def _release(self, request: Request, failed: bool = False) -> None:
         """Leave the step loop; the conversation keeps what it has read and written."""
         conversation = request.conversation
+        if request.stream.answer and not request.stream.stopped:
+            conversation.answers[request.stream.answer] = list(request.stream.answer_ids)
         if request in self._active:
             self._active.remove(request)
             conversation.busy = False
@@ -366,11 +388,11 @@ class Scheduler:
             conversation.cached = self._prefix(request, request.fed)
             if conversation.sequence is not None and not self._cache.layout.rewindable:
                 conversation.remember(self._cache.snapshot(conversation.sequence))
+            if conversation.sequence is not None and not failed:
+                self._seal(request)
         elif request in self._waiting:
             self._waiting.remove(request)
         request.state = "done"
-        if request.stream.answer and not request.stream.stopped:
-            conversation.answers[request.stream.answer] = list(request.stream.answer_ids)
         if conversation.closed and not conversation.busy:
             self._drop(conversation)
 
@@ -380,7 +402,7 @@ class Scheduler:
             log.error("engine step failed", exc_info=error)
             error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {error}).")
         for request in requests:
-            self._release(request)
+            self._release(request, failed=True)
             self._unload(request.conversation)
             request.events.put(error)
             request.events.put(None)
