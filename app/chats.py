@@ -231,6 +231,8 @@ class Chats:
             )
             session = self._session(engine, generation.conversation_id)
             generation.session = session
+            if generation.stop_asked.is_set():
+                return
             self._consume(generation, session.reply(messages, reply_options(conversation.settings)))
             state = "stopped" if generation.finish_reason == "cancelled" else "done"
             self._finish(generation, state, generation.finish_reason or "stop")

@@ -53,6 +53,7 @@ def build_app(chats: Chats, hosts: list[str] | None = None) -> FastAPI:
         build_page(chats),
         path="/",
         server_name="127.0.0.1",
+        app_kwargs={"docs_url": None, "redoc_url": None, "openapi_url": None},
         footer_links=[],
         run_history=False,
         allowed_paths=[str(chats.store.files.previews_dir)],
