@@ -95,6 +95,7 @@ class CompressedAttentionBlock:
         state = batch.cache.frontier(self.layer, "window").flatten(0, 1)
         ring, kv = ring_plan(batch, self.spec.window_tokens), kv.to(state.dtype)
         if all(span.count == 1 for span in batch.spans):  # the whole window of a single token lies in the ring
+            assert self.spec.open_span is None or batch.is_image is None, "a step cuts a picture in two"
             state.index_copy_(0, ring.kept_slots, kv)
             return Rows(state, None, _ring_slots(batch, self.spec))
         rows = torch.cat([state[ring.earlier], kv])

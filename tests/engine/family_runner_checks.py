@@ -81,7 +81,7 @@ def check_rewind(running: Running, case: OracleCase, at: int, beyond: int) -> No
     with one_thread():
         straight, strayed = running.start(), running.start()
         for sequence in (straight, strayed):
-            running.read(ids[:at], 64, sequence)
+            running.read(ids[:at], at, sequence)
         saved = running.cache.snapshot(strayed)
         away = torch.cat([ids[:at], other[: beyond - at]])
         running.read(away, 32, strayed)
