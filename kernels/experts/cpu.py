@@ -15,7 +15,6 @@ from kernels import native
 from kernels.choose import Case, Unsuitable
 from kernels.experts import reference
 from kernels.experts.reference import ExpertSource, MxFp4Matrix, PackedExpert
-from kernels.swiglu import swiglu
 
 MANY_TOKENS = 16  # tokens per expert from which decoding once and multiplying with torch wins
 _SOURCE = Path(__file__).with_name("cpu.c")
@@ -140,17 +139,7 @@ def _decoded_experts(x: Tensor, ids: Tensor, weights: Tensor, expert: ExpertSour
         _decode(code, part.up.codes, part.up.scale, gate_up[width:])
         return gate_up, _decode(code, part.down.codes, part.down.scale, down)
 
-    source = x.float()
-    out = torch.zeros(x.shape, dtype=torch.float32)
-    order = ids.flatten().argsort(stable=True)
-    for e, slots in enumerate(order.split(ids.flatten().bincount().tolist())):
-        if len(slots) == 0:
-            continue
-        rows = slots // ids.shape[1]
-        both, last = matrices(e)
-        inner = swiglu(F.linear(source[rows], both), limit) * weights.flatten()[slots].unsqueeze(1).float()
-        out.index_add_(0, rows, F.linear(inner, last))
-    return out.to(x.dtype)
+    return reference.grouped_experts(x.float(), ids, weights, limit, matrices).to(x.dtype)
 
 
 def mxfp4_experts(

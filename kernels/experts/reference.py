@@ -96,7 +96,8 @@ def grouped_experts(
             mixed = part if mixed is None else mixed.add_(part)
         assert mixed is not None
         return mixed
-    out = torch.zeros_like(x)
+    # One row per token and choice, summed at the end: scattered adds are slow and their order would depend on the batch.
+    parts = x.new_empty(ids.numel(), x.shape[1])
     order = ids.flatten().argsort(stable=True)
     counts = ids.flatten().bincount().tolist()
     for e, slots in enumerate(order.split(counts)):
@@ -105,8 +106,8 @@ def grouped_experts(
         rows = slots // ids.shape[1]
         gate_up, down = expert(e)
         hidden = swiglu(F.linear(x[rows], gate_up), limit) * weights.flatten()[slots].unsqueeze(1).to(x.dtype)
-        out.index_add_(0, rows, F.linear(hidden, down))
-    return out
+        parts.index_copy_(0, slots, F.linear(hidden, down))
+    return parts.unflatten(0, ids.shape).sum(1)
 
 
 def dense_experts(
