@@ -194,6 +194,11 @@ class ModelSpec:
     image_token: int | None = None
 
     @property
+    def whole_pictures(self) -> bool:
+        """Whether all tokens of a picture must be read in one step, because they see each other."""
+        return any(isinstance(la.attention, CompressedAttention) and la.attention.open_span for la in self.layers)
+
+    @property
     def streams(self) -> int:
         """Parallel residual streams; 1 for a plain residual."""
         residual = self.layers[0].residual
