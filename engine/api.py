@@ -29,6 +29,8 @@ from engine.generation.scheduler import Scheduler, SchedulerLimits
 from engine.memory.plan import MemoryPlan, PlanLine
 from engine.messages import Image, Message, ReplyOptions, Role
 from engine.model.spec import Moe
+from engine.report import CheckReport, check_model
+from engine.report.text import report_text
 from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
 from engine.settings import EngineSettings
 from engine.state.report import SavedSegment, delete_saved, list_saved, prune_saved, verify_saved
@@ -39,6 +41,7 @@ __all__ = [
     "BadImage",
     "BadRequest",
     "BadState",
+    "CheckReport",
     "DoesNotFit",
     "Engine",
     "EngineError",
@@ -65,11 +68,13 @@ __all__ = [
     "Text",
     "Thinking",
     "UnsupportedModel",
+    "check_model",
     "delete_saved",
     "describe_model",
     "list_saved",
     "plan_model",
     "prune_saved",
+    "report_text",
     "verify_saved",
 ]  # fmt: skip
 

@@ -14,6 +14,17 @@ from engine.model.spec import ModelSpec, Yarn
 from engine.model.weights import Parameter
 from engine.vision.reader import ImageReader
 
+
+class UnknownKey(UnsupportedModel):
+    """A config key that no part of a family reads."""
+
+    def __init__(self, where: str, key: str, value: object) -> None:
+        super().__init__(
+            f"{where} has the key {key} ({value!r}), which this version does not know and which could change the result."
+        )
+        self.where, self.key = where, key
+
+
 Storage = Literal["fp32", "bf16", "fp8", "mxfp8", "mxfp4", "int64"]
 Config = dict[str, Any]
 
@@ -118,14 +129,7 @@ class ConfigReader:
         """Refuse keys that were not read and are not known to leave the result unchanged."""
         unknown = sorted(set(self._config) - self._read - set(harmless) - set(HARMLESS))
         if unknown:
-            raise UnsupportedModel(
-                f"{self._where} has the key {unknown[0]} ({self._config[unknown[0]]!r}), which this version does not "
-                "know and which could change the result."
-            )
-
-    def unknown(self, *harmless: str) -> list[str]:
-        """The keys that `finish` would refuse."""
-        return sorted(set(self._config) - self._read - set(harmless) - set(HARMLESS))
+            raise UnknownKey(self._where, unknown[0], self._config[unknown[0]])
 
 
 # Keys that describe training, bookkeeping or generation defaults.
