@@ -45,7 +45,7 @@ class Handlers:
             conversation_id = None
         view = self.views.of(page_id)
         view.search = ""
-        return {**self._show(view, conversation_id), **self._list(view), **self._model(view)}
+        return {**self._show(view, conversation_id), **self._list(view), **self._model(view), "arrived": True}
 
     def select(self, page_id: str, conversation_id: str | None) -> Change:
         """Show another conversation; one that is being answered goes on without being watched."""

@@ -59,6 +59,7 @@ class Parts:
     go_on: Any
     composer: Any
     meter: Any
+    notice: Any
 
 
 def build_parts() -> Parts:
@@ -79,7 +80,7 @@ def _build_hidden(parts: dict[str, Any]) -> None:
     # The place is kept by the page, not by the server, so that an open page survives a restart of the app.
     parts["place"] = gr.Textbox(visible="hidden", elem_id="place")
     parts["kick"] = gr.Textbox(visible="hidden", elem_id="kick")
-    parts["pulse"] = gr.Timer(1.0)
+    parts["pulse"] = gr.Timer(1.0, active=False)
 
 
 def _build_sidebar(parts: dict[str, Any]) -> None:
@@ -183,6 +184,7 @@ def _build_transcript(parts: dict[str, Any]) -> None:
 
 def _build_composer(parts: dict[str, Any]) -> None:
     with gr.Column(elem_id="bottom"):
+        parts["notice"] = gr.HTML("", elem_id="notice", apply_default_css=False)
         parts["composer"] = gr.MultimodalTextbox(
             show_label=False,
             container=False,
@@ -194,6 +196,7 @@ def _build_composer(parts: dict[str, Any]) -> None:
             max_lines=12,
             max_plain_text_length=MAX_PASTED_CHARS,
             autofocus=True,
+            interactive=False,  # until the page knows which conversation it shows
             submit_btn=True,
             stop_btn=False,
             elem_id="composer",

@@ -65,8 +65,6 @@ class _Wire:
 
     def updates(self, change: Change) -> Any:
         """A change as Gradio updates."""
-        if notice := change.get("notice"):
-            gr.Warning(html.escape(notice), duration=8, title="")
         updates = _updates(self.parts, change)
         return updates or gr.skip()
 
@@ -77,7 +75,7 @@ def _outputs(parts: Parts) -> list[Any]:
         p.place, p.kick, p.list, p.model_line, p.title, p.rename_open, p.delete_open, p.rename_panel, p.rename_text,
         p.delete_panel, p.settings_panel, p.system, p.temperature, p.max_tokens, p.seed, p.thinking, p.older, p.empty,
         p.examples_row, *p.examples, p.transcript, p.live, p.live_line, p.actions_row, p.previous, p.versions,
-        p.following, p.go_on, p.composer, p.meter,
+        p.following, p.go_on, p.composer, p.meter, p.notice, p.pulse,
     ]  # fmt: skip
 
 
@@ -91,6 +89,13 @@ def _updates(p: Parts, change: Change) -> dict[Any, Any]:
         updates[p.kick] = uuid.uuid4().hex
     if "list" in change:
         updates[p.list] = gr.update(choices=change["list"], value=change["chosen"])
+    if change.get("notice"):
+        # Toasts only reach the page from queued events; this line does from any, and stays until the next action.
+        updates[p.notice] = f'<div class="dz-notice" role="alert">{html.escape(change["notice"])}</div>'
+    elif "title" in change:
+        updates[p.notice] = ""
+    if change.get("arrived"):
+        updates[p.pulse] = gr.update(active=True)
     _set_header(p, change, updates)
     _set_messages(p, change, updates)
     _set_actions(p, change, updates)
@@ -145,6 +150,8 @@ def _set_composer(p: Parts, change: Change, updates: dict[Any, Any]) -> None:
     wanted: dict[str, Any] = {}
     if "answering" in change:
         wanted |= {"submit_btn": not change["answering"], "stop_btn": change["answering"]}
+    if change.get("arrived"):
+        wanted["interactive"] = True
     if "composer" in change:
         wanted["value"] = change["composer"]
     if wanted:
@@ -191,7 +198,7 @@ def _settings(values: tuple[Any, ...]) -> ReplySettings:
 
 
 def _connect_arrival(page: gr.Blocks, p: Parts, handlers: Handlers, wire: _Wire) -> None:
-    wire.short(page.load, handlers.arrive, [p.place], js=_REMEMBERED)
+    wire.short(page.load, handlers.arrive, [p.place], js=_REMEMBERED).then(None, None, None, js=_FOCUS)
     p.place.change(None, [p.place], None, js=_REMEMBER, api_visibility="private")
     wire.short(p.pulse.tick, handlers.pulse, [p.place])
     wire.stream(p.kick.change, handlers.follow, [p.place], trigger_mode="multiple")
@@ -202,7 +209,7 @@ def _connect_sidebar(p: Parts, handlers: Handlers, wire: _Wire) -> None:
         None, None, None, js=_FOCUS
     )
     wire.short(p.list.input, handlers.select, [p.list]).then(None, None, None, js=_LEAVE_SIDEBAR)
-    wire.short(p.search.input, handlers.search, [p.search], trigger_mode="always_last")
+    wire.short(p.search.change, handlers.search, [p.search], trigger_mode="always_last")
 
 
 def _connect_writing(p: Parts, handlers: Handlers, wire: _Wire) -> None:

@@ -61,20 +61,25 @@
     if (stop) stop.click();
   });
 
-  // On a narrow screen the list would cover the conversation: close it as soon as it can be closed.
+  // On a narrow screen the list would cover the conversation. It opens by itself some time after it is built: close it
+  // then, once, unless the person was faster.
   const startNarrow = () => {
     if (!isNarrow()) return;
-    let tries = 0;
-    const close = setInterval(() => {
-      if (sidebarIsOpen()) toggleSidebar();
-      tries += 1;
-      if (!sidebarIsOpen() || tries > 40) clearInterval(close);
-    }, 75);
+    const side = find("#side");
+    const close = () => {
+      if (!sidebarIsOpen()) return;
+      watcher.disconnect();
+      toggleSidebar();
+    };
+    const watcher = new MutationObserver(() => requestAnimationFrame(close));
+    watcher.observe(side, { attributes: true, attributeFilter: ["class"] });
+    side.addEventListener("pointerdown", () => watcher.disconnect(), { once: true });
+    close();
   };
 
   const ready = setInterval(() => {
     const box = find("#scroll");
-    if (!box) return;
+    if (!box || !find("#side")) return;
     clearInterval(ready);
     watchScroll(box);
     startNarrow();

@@ -16,14 +16,16 @@ HERE = Path(__file__).parent
 
 # `python -m app` with the fake engine in the place of engine.api; everything else is the real program.
 WITH_FAKE = """
-import sys, threading, types
+import pathlib, sys, threading, types
 sys.path[:0] = [{root!r}, {here!r}]
 import fake_engine
 class Slow(fake_engine.FakeEngine):
     @classmethod
     def open(cls, model_path, settings=None, on_progress=None):
         engine = super().open(model_path, settings, on_progress)
-        threading.Event().wait({load_s})
+        gate = pathlib.Path({gate!r})
+        while {gate!r} and not gate.exists():
+            threading.Event().wait(0.02)
         return engine
 api = types.ModuleType("engine.api")
 api.Engine = Slow
@@ -43,11 +45,11 @@ def free_port() -> int:
 class LiveApp:
     """Starts, restarts and ends one app on one data directory; the port stays the same over restarts."""
 
-    def __init__(self, data_dir: Path, real: bool = False, model: Path | None = None, load_s: float = 0.0) -> None:
+    def __init__(self, data_dir: Path, real: bool = False, model: Path | None = None, gate: Path | None = None) -> None:
         self.data_dir = data_dir
         self.real = real
         self.model = model
-        self.load_s = load_s
+        self.gate = gate  # the fake model is open once this file exists
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
@@ -60,7 +62,7 @@ class LiveApp:
         self.stop()
 
     def start(self, wait: bool = True) -> LiveApp:
-        script = WITH_FAKE.format(root=str(ROOT), here=str(HERE), load_s=self.load_s)
+        script = WITH_FAKE.format(root=str(ROOT), here=str(HERE), gate=str(self.gate or ""))
         command = [sys.executable, "-m", "app"] if self.real else [sys.executable, "-c", script]
         model = self.model or (None if self.real else HERE)
         command += ["--no-browser", "--port", str(self.port), "--data-dir", str(self.data_dir)]
