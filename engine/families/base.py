@@ -202,3 +202,12 @@ def check_index_topk(topk: int, context_tokens: int, tokens_per_entry: int = 1) 
             f"index_topk in config.json is {topk}, more than the {context_tokens // tokens_per_entry} entries that "
             f"max_position_embeddings {context_tokens} leaves to choose from."
         )
+
+
+def check_rope_width(rope_width: int, **widths: int) -> None:
+    """Refuse rotary channels that do not come in pairs or do not fit into what they turn."""
+    for key, width in widths.items():
+        if rope_width % 2 or rope_width > width:
+            raise UnsupportedModel(
+                f"qk_rope_head_dim in config.json is {rope_width}; it must be even and at most {key}, which is {width}."
+            )

@@ -19,6 +19,7 @@ from engine.families.base import (
     Storage,
     check_index_topk,
     check_quantization,
+    check_rope_width,
     read_yarn,
 )
 from engine.model.spec import CompressedAttention, Indexer, Layer, MhcResidual, ModelSpec, Moe, Rope, RopeVision
@@ -172,12 +173,14 @@ def _attention(text: ConfigReader, ratio: int, eps: float, span: tuple[int, int]
         yarn, _ = read_yarn(scaling, refuse_scaling=True)
         scaling.finish()
         rope = Rope(rope.width, text.number("compress_rope_theta"), "interleaved", yarn)
+    check_rope_width(rope.width, head_dim=width)
     groups, heads = text.integer("o_groups"), text.integer("num_attention_heads")
     if heads % groups:
         raise UnsupportedModel(f"o_groups in config.json is {groups}, which does not divide {heads} heads.")
     at: Literal["last"] = "last"
     indexer = None
     if ratio == SELECTED:
+        check_rope_width(rope.width, index_head_dim=text.integer("index_head_dim"))
         indexer = Indexer(
             text.integer("index_n_heads"), text.integer("index_head_dim"), text.integer("index_topk"), rope, at, eps
         )
@@ -201,11 +204,16 @@ def _vision(text: ConfigReader, vocab: int) -> RopeVision:
     for key in ("vision_max_n_token", "vision_min_pixels"):
         text.integer(key)
     text.number("vision_max_wh_ratio")
+    width, heads = text.integer("vision_dim"), text.integer("vision_n_heads")
+    if width % heads or width // heads % 4:
+        raise UnsupportedModel(
+            f"vision_dim {width} in config.json does not give {heads} heads whose channels turn by row and by column."
+        )
     return RopeVision(
-        width=text.integer("vision_dim"),
+        width=width,
         mlp_width=text.integer("vision_inter_dim"),
         layers=text.integer("vision_n_layers"),
-        heads=text.integer("vision_n_heads"),
+        heads=heads,
         patch=text.integer("vision_patch_size", 14),
         downsample=text.integer("vision_downsample_ratio", 3),
         theta=text.number("vision_rope_theta", 10000.0),

@@ -11,7 +11,15 @@ import re
 
 from engine.chat.style import ChatStyle
 from engine.errors import UnsupportedModel
-from engine.families.base import Config, ConfigReader, Family, FusedExperts, Storage, check_quantization
+from engine.families.base import (
+    Config,
+    ConfigReader,
+    Family,
+    FusedExperts,
+    Storage,
+    check_index_topk,
+    check_quantization,
+)
 from engine.model.spec import (
     DenseMlp,
     HyVision,
@@ -120,6 +128,7 @@ def parse(config: Config) -> ModelSpec:
         rope_at="last",
         key_norm_eps=eps,
     )
+    check_index_topk(indexer.topk, text.integer("max_position_embeddings", 262144))
     moe = Moe(
         experts=text.integer("n_routed_experts"),
         topk=text.integer("num_experts_per_tok"),

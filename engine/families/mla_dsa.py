@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from engine.errors import UnsupportedModel
-from engine.families.base import Config, ConfigReader, Storage, check_index_topk
+from engine.families.base import Config, ConfigReader, Storage, check_index_topk, check_rope_width
 from engine.model.spec import DenseMlp, Indexer, LatentAttention, Layer, ModelSpec, Moe, PlainResidual, Rope
 from engine.model.weights import Parameter
 
@@ -90,6 +90,7 @@ def build(text: ConfigReader, own: Differences) -> ModelSpec:
         key_norm_eps=LATENT_EPS,
     )
     check_index_topk(indexer.topk, context)
+    check_rope_width(own.rope.width, index_head_dim=indexer.width)
     moe = Moe(
         experts=text.integer("n_routed_experts"),
         topk=text.integer("num_experts_per_tok"),
