@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,14 @@ from engine.errors import BadCheckpoint
 from engine.families import find_family
 from engine.families.base import Config, Family
 from engine.memory.machine import Machine, probe_machine
-from engine.memory.plan import MemoryPlan, plan_memory
+from engine.memory.plan import ExpertFacts, MemoryPlan, plan_memory
 from engine.model.experts import ExpertCache
 from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, declare, load_model, match_tensors
 from engine.model.spec import ModelSpec
+from engine.model.weights import Parameter
 from engine.settings import EngineSettings
 from engine.vision.reader import ImageReader
+from kernels.choose import can_run
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,16 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     dtype = torch.bfloat16 if on_gpu and settings.cache_layout == "compact" else torch.float32
     layout = declare_cache(spec, dtype)
     parameters = declare(spec)
-    packed = sum(s.nbytes for name, s in tensors.found.items() if parameters[name].kind == "expert")
-    plan = plan_memory(spec, parameters, layout, packed, machine, settings, dtype)
+    plan = plan_memory(spec, parameters, layout, expert_facts(tensors, parameters, on_gpu), machine, settings, dtype)
     return Described(checkpoint, family, spec, tensors, layout, plan)
+
+
+def expert_facts(tensors: TensorReport, parameters: Mapping[str, Parameter], on_gpu: bool) -> ExpertFacts:
+    """How the experts of a checkpoint are stored, and whether this machine multiplies them as they are."""
+    stored = [s for name, s in tensors.found.items() if parameters[name].kind == "expert"]
+    all_mxfp4 = bool(stored) and all(s.format == "mxfp4" for s in stored)
+    kernel = all_mxfp4 and not on_gpu and can_run("packed_experts", "cpu")
+    return ExpertFacts(sum(s.nbytes for s in stored), kernel)
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
         described.tensors.found,
         plan.dtype,
         torch.device(plan.device),
-        plan.decode_experts,
+        plan.experts,
         ExpertCache(plan.expert_cache_bytes),
         count,
     )
@@ -130,7 +139,7 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
 
 
 def _loaded_at_once(name: str, plan: MemoryPlan) -> bool:
-    return plan.decode_experts or ".experts." not in name
+    return plan.experts != "mapped" or ".experts." not in name
 
 
 def image_reader(described: Described) -> ImageReader | None:

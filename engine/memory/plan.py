@@ -17,7 +17,12 @@ from engine.model.weights import Parameter
 from engine.settings import EngineSettings
 
 Tier = Literal["GPU", "RAM", "disk"]
+ExpertPlace = Literal["none", "packed", "decoded", "mapped"]
+# packed: multiplied from their stored bytes, which are in memory; decoded: all ready to multiply;
+# mapped: left in the files and read (or decoded) when a token needs them.
 _SHARE_OF_FREE_RAM = 0.8  # the rest stays with the system and other programs
+_SHARE_OF_FREE_GPU = 0.92
+_LEAST_CACHE_TOKENS = 2048
 _CONVERSATIONS = 4  # how many full contexts the cache holds at most unless a person asks for more
 
 
@@ -33,14 +38,14 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Every byte with its place and reason. `decode_experts`: all experts are kept ready to multiply."""
+    """Every byte with its place and reason."""
 
     device: str
     dtype: torch.dtype
     lines: tuple[PlanLine, ...]
     context_tokens: int
     cache_tokens: int
-    decode_experts: bool
+    experts: ExpertPlace
     expert_cache_bytes: int
     budget_bytes: int
     warnings: tuple[str, ...] = ()
@@ -66,85 +71,128 @@ def gib(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):,.1f} MiB"
 
 
+@dataclass(frozen=True)
+class ExpertFacts:
+    """What the plan must know about routed experts: bytes as stored, and whether a kernel multiplies these directly."""
+
+    packed_bytes: int
+    packed_kernel: bool
+
+
 def plan_memory(
     spec: ModelSpec,
     parameters: Mapping[str, Parameter],
     layout: CacheLayout,
-    packed_expert_bytes: int,
+    experts: ExpertFacts,
     machine: Machine,
     wishes: EngineSettings,
     dtype: torch.dtype = torch.float32,
 ) -> MemoryPlan:
-    """Fit a model into one device's memory: dense weights always, experts decoded if they fit, else read from disk.
+    """Fit a model into one device's memory: dense weights and cache always, experts as well as what is left allows.
 
     Raises DoesNotFit with the numbers and what would help.
     """
     device = wishes.device or ("cuda" if machine.gpus else "cpu")
     tier: Tier = "GPU" if device.startswith("cuda") else "RAM"
-    if tier == "GPU":
-        index = int(device.partition(":")[2] or 0)
-        if index >= len(machine.gpus):
-            raise DoesNotFit(f"There is no GPU {device}; this machine has {len(machine.gpus)}.")
-        budget = int(machine.gpus[index].free_bytes * 0.92)
-    else:
-        budget = wishes.ram_budget_bytes or int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
-
-    def size(parameter: Parameter) -> int:
-        item = {"vector": 4, "table": 8}.get(parameter.kind, dtype.itemsize)
-        return prod(parameter.shape) * item
-
-    dense = sum(size(p) for p in parameters.values() if p.kind != "expert" and not p.name.startswith("vision."))
-    vision = sum(size(p) for p in parameters.values() if p.name.startswith("vision."))
-    experts = sum(size(p) for p in parameters.values() if p.kind == "expert")
-    working = _working_bytes(spec, wishes, dtype)
-    lines = [PlanLine("dense weights", tier, dense, "used by every token")]
-    if vision:
-        lines.append(PlanLine("vision encoder", tier, vision, "used by every picture"))
-    lines.append(PlanLine("working memory", tier, working, f"{wishes.prefill_chunk_tokens} prompt tokens a step"))
-    fixed = dense + vision + working
+    budget = _budget(device, machine, wishes)
+    lines = _fixed_lines(spec, parameters, wishes, dtype, tier)
+    fixed = sum(line.nbytes for line in lines)
 
     context = min(spec.context_tokens, wishes.context_tokens or spec.context_tokens)
-    page = layout.page_tokens
-    per_page = layout.page_bytes
     rows = wishes.max_batch * layout.bytes_per_conversation
-    room = budget - fixed - rows
-    if wishes.cache_tokens is not None:
-        cache_tokens, reason = wishes.cache_tokens, "as asked for"
-    else:
-        most = _CONVERSATIONS * context
-        cache_tokens, reason = (
-            min(most, max(room // 4, 0) // max(per_page, 1) * page),
-            "at most a quarter of what is left",
-        )
-        cache_tokens = max(cache_tokens, min(context, 2048))
-        reason = f"{_CONVERSATIONS} full conversations" if cache_tokens == most else reason
-    pages = -(-cache_tokens // page)
-    cache_bytes = pages * per_page + rows
-    context = min(context, pages * page)
+    pages, reason = _cache_pages(layout, context, budget - fixed - rows, wishes)
+    cache_bytes = pages * layout.page_bytes + rows
     lines.append(PlanLine("KV cache", tier, cache_bytes, reason))
     room = budget - fixed - cache_bytes
     if room < 0:
         raise DoesNotFit(
             f"This model needs {gib(fixed + cache_bytes)} of {tier} for what every token uses, but only {gib(budget)} may be "
-            f"used; close other programs, ask for fewer --context tokens, or choose a smaller model."
+            "used; close other programs, ask for fewer --context tokens, or choose a smaller model."
         )
-    largest = max((size(p) for p in parameters.values() if p.kind == "expert"), default=0)
-    decoded = experts <= room
-    cached = 0
-    if experts and decoded:
-        lines.append(PlanLine("experts", tier, experts, "all fit decoded: fastest"))
-    elif experts:
-        cached = max(room - 4 * largest, 0)
-        lines.append(PlanLine("experts", "disk", packed_expert_bytes, "packed in the checkpoint, read when needed"))
-        lines.append(PlanLine("expert cache", tier, cached, "recently used experts, decoded"))
-    warnings = []
-    if experts and not decoded:
-        warnings.append(f"{gib(experts - cached)} of decoded experts do not fit and are decoded again when needed.")
+    place, expert_lines, cached, warnings = _expert_lines(parameters, experts, room, tier, dtype)
+    cache_tokens = pages * layout.page_tokens
+    context = min(context, cache_tokens)
     if context < spec.context_tokens and wishes.context_tokens is None:
         warnings.append(
             f"The context is limited to {context:,} of the model's {spec.context_tokens:,} tokens by memory."
         )
-    return MemoryPlan(device, dtype, tuple(lines), context, pages * page, decoded, cached, budget, tuple(warnings))
+    every = tuple(lines + expert_lines)
+    return MemoryPlan(device, dtype, every, context, cache_tokens, place, cached, budget, tuple(warnings))
+
+
+def _budget(device: str, machine: Machine, wishes: EngineSettings) -> int:
+    if not device.startswith("cuda"):
+        return wishes.ram_budget_bytes or int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
+    index = int(device.partition(":")[2] or 0)
+    if index >= len(machine.gpus):
+        raise DoesNotFit(f"There is no GPU {device}; this machine has {len(machine.gpus)}.")
+    return int(machine.gpus[index].free_bytes * _SHARE_OF_FREE_GPU)
+
+
+def _size(parameter: Parameter, dtype: torch.dtype) -> int:
+    return prod(parameter.shape) * {"vector": 4, "table": 8}.get(parameter.kind, dtype.itemsize)
+
+
+def _fixed_lines(
+    spec: ModelSpec, parameters: Mapping[str, Parameter], wishes: EngineSettings, dtype: torch.dtype, tier: Tier
+) -> list[PlanLine]:
+    dense = [p for p in parameters.values() if p.kind != "expert"]
+    vision = sum(_size(p, dtype) for p in dense if p.name.startswith("vision."))
+    rest = sum(_size(p, dtype) for p in dense if not p.name.startswith("vision."))
+    lines = [PlanLine("dense weights", tier, rest, "used by every token")]
+    if vision:
+        lines.append(PlanLine("vision encoder", tier, vision, "used by every picture"))
+    working = _working_bytes(spec, wishes, dtype)
+    lines.append(PlanLine("working memory", tier, working, f"{wishes.prefill_chunk_tokens} prompt tokens a step"))
+    return lines
+
+
+def _cache_pages(layout: CacheLayout, context: int, room: int, wishes: EngineSettings) -> tuple[int, str]:
+    """Pages of the KV cache and why so many."""
+    page = layout.page_tokens
+    if wishes.cache_tokens is not None:
+        return -(-wishes.cache_tokens // page), "as asked for"
+    most = -(-_CONVERSATIONS * context // page)
+    fitting = max(room // 4, 0) // max(layout.page_bytes, 1)
+    if fitting >= most:
+        return most, f"{_CONVERSATIONS} full conversations"
+    return max(fitting, -(-min(context, _LEAST_CACHE_TOKENS) // page)), "at most a quarter of what is left"
+
+
+def _expert_lines(
+    parameters: Mapping[str, Parameter], experts: ExpertFacts, room: int, tier: Tier, dtype: torch.dtype
+) -> tuple[ExpertPlace, list[PlanLine], int, list[str]]:
+    """Place, lines, bytes of the cache of decoded experts, and warnings."""
+    sizes = [_size(p, dtype) for p in parameters.values() if p.kind == "expert"]
+    if not sizes:
+        return "none", [], 0, []
+    decoded, largest = sum(sizes), max(sizes)
+    if experts.packed_kernel and experts.packed_bytes <= room:
+        return (
+            "packed",
+            [PlanLine("experts", tier, experts.packed_bytes, "as stored, multiplied without decoding")],
+            0,
+            [],
+        )
+    if not experts.packed_kernel and decoded <= room:
+        return "decoded", [PlanLine("experts", tier, decoded, "all fit decoded")], 0, []
+    on_disk = PlanLine("experts", "disk", experts.packed_bytes, "in the checkpoint files, read when needed")
+    if experts.packed_kernel:
+        over = gib(experts.packed_bytes - room)
+        return (
+            "mapped",
+            [on_disk],
+            0,
+            [f"{over} of experts do not fit into RAM and are read from disk again and again."],
+        )
+    cached = max(room - 4 * largest, 0)
+    lines = [on_disk, PlanLine("expert cache", tier, cached, "recently used experts, decoded")]
+    return (
+        "mapped",
+        lines,
+        cached,
+        [f"{gib(decoded - cached)} of decoded experts do not fit and are decoded when needed."],
+    )
 
 
 def _working_bytes(spec: ModelSpec, wishes: EngineSettings, dtype: torch.dtype) -> int:

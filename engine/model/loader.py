@@ -13,6 +13,7 @@ from engine.checkpoint.directory import Checkpoint
 from engine.checkpoint.stored import StoredTensor, find_stored
 from engine.errors import BadCheckpoint
 from engine.families.base import Family, fp8_block
+from engine.memory.plan import ExpertPlace
 from engine.model.experts import (
     DecodedExpert,
     ExpertBank,
@@ -158,17 +159,17 @@ class CheckpointWeights:
         found: dict[str, StoredTensor],
         dtype: torch.dtype,
         device: torch.device,
-        decode_experts: bool,
+        experts: ExpertPlace,
         expert_cache: ExpertCache,
         on_bytes: Callable[[int], None],
         prefix: str = "",
     ) -> None:
         self._found, self._dtype, self._device, self._prefix = found, dtype, device, prefix
-        self._decode_experts, self._expert_cache, self._on_bytes = decode_experts, expert_cache, on_bytes
+        self._experts, self._expert_cache, self._on_bytes = experts, expert_cache, on_bytes
 
     def scope(self, name: str) -> CheckpointWeights:
         return CheckpointWeights(
-            self._found, self._dtype, self._device, self._decode_experts, self._expert_cache, self._on_bytes,
+            self._found, self._dtype, self._device, self._experts, self._expert_cache, self._on_bytes,
             f"{self._prefix}{name}.",
         )  # fmt: skip
 
@@ -209,15 +210,16 @@ class CheckpointWeights:
 
         names = (f"{prefix}experts.{e}.{part}" for e in range(moe.experts) for part in expert_shapes(moe, hidden))
         if (
-            device.type == "cpu"
+            self._experts != "decoded"
+            and device.type == "cpu"
             and can_run("packed_experts", "cpu")
             and all(self._found[n].format == "mxfp4" for n in names)
         ):
             bank = PackedExperts(pack)
-            if self._decode_experts:
+            if self._experts == "packed":
                 bank.read_all(moe.experts, self._on_bytes)
             return bank
-        if not self._decode_experts:
+        if self._experts == "mapped":
             return MappedExperts(int(prefix.split(".")[1]), decode, self._expert_cache)
 
         def counted(e: int) -> DecodedExpert:

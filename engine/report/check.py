@@ -16,11 +16,12 @@ from engine.errors import EngineError
 from engine.families import find_family
 from engine.families.base import Family
 from engine.memory.machine import Machine, probe_machine
-from engine.memory.plan import plan_memory
+from engine.memory.plan import ExpertFacts, plan_memory
 from engine.model.loader import TensorReport, declare, match_tensors
 from engine.model.spec import CompressedAttention, LatentAttention, ModelSpec, Moe, PlainResidual
 from engine.report.selfcheck import SelfCheck, self_check
 from engine.report.unknown import Nearest, nearest_family
+from engine.runtime import expert_facts
 from engine.settings import EngineSettings
 from kernels.choose import OPERATORS, operator_table
 
@@ -196,10 +197,10 @@ def _memory(
     layout, parameters = declare_cache(spec, torch.float32), declare(spec)
     report.kv_bytes_per_token = layout.bytes_per_token
     report.kv_bytes_per_conversation = layout.bytes_per_conversation
-    found = {} if tensors is None else tensors.found
-    packed = sum(s.nbytes for name, s in found.items() if parameters[name].kind == "expert")
+    on_gpu = (settings.device or ("cuda" if machine.gpus else "cpu")).startswith("cuda")
+    facts = ExpertFacts(0, False) if tensors is None else expert_facts(tensors, parameters, on_gpu)
     try:
-        report.memory = str(plan_memory(spec, parameters, layout, packed, machine, settings))
+        report.memory = str(plan_memory(spec, parameters, layout, facts, machine, settings))
     except EngineError as problem:
         report.memory = str(problem)
         report.problems.append(str(problem))

@@ -41,7 +41,7 @@ def self_check(checkpoint: Checkpoint, spec: ModelSpec, tensors: TensorReport) -
     """Run the shortest beginning of the model that has every kind of layer. Raises EngineError kinds."""
     short = replace(spec, layers=spec.layers[: _enough_layers(spec)], vision=None)
     weights = CheckpointWeights(
-        tensors.found, torch.float32, torch.device("cpu"), False, ExpertCache(MOST_BYTES), lambda _: None
+        tensors.found, torch.float32, torch.device("cpu"), "mapped", ExpertCache(MOST_BYTES), lambda _: None
     )
     model = load_model(short, weights)
     generator = torch.Generator().manual_seed(0)

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
 _CHILD = """
 import sys, resource, json
 from pathlib import Path
+from typing import Any
 import torch
 from engine.runtime import open_runtime
 from engine.settings import EngineSettings
@@ -26,7 +28,7 @@ before = process_bytes()
 runtime = open_runtime(Path(sys.argv[1]), EngineSettings(device="cpu", ram_budget_bytes=int(sys.argv[2])))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 plan = runtime.described.plan
-print(json.dumps({"before": before, "peak": peak, "planned": plan.total_bytes("RAM"), "decoded": plan.decode_experts}))
+print(json.dumps({"before": before, "peak": peak, "planned": plan.total_bytes("RAM"), "experts": plan.experts}))
 """
 
 
@@ -37,7 +39,7 @@ def write_checkpoint(folder: Path, gigabytes: float) -> int:
     return write_synthetic_hy_v4(folder, int(gigabytes * 1e9))
 
 
-def measure(folder: Path, budget_bytes: int) -> dict[str, int]:
+def measure(folder: Path, budget_bytes: int) -> dict[str, Any]:
     """Open in a fresh process and read its peak."""
     result = subprocess.run(
         [sys.executable, "-c", _CHILD, str(folder), str(budget_bytes)], capture_output=True, text=True, check=True
@@ -56,9 +58,8 @@ def main() -> None:
         for budget in (16 << 30, 2 << 30):
             got = measure(Path(name), budget)
             grown = got["peak"] - got["before"]
-            kind = "decoded" if got["decoded"] else "packed"
             print(
-                f"budget {budget >> 30:>3} GiB, experts {kind:8} planned {got['planned'] / 1e9:6.2f} GB, "
+                f"budget {budget >> 30:>3} GiB, experts {got['experts']:8} planned {got['planned'] / 1e9:6.2f} GB, "
                 f"grew by {grown / 1e9:6.2f} GB = {grown / got['planned']:.2f} of the plan"
             )
 

@@ -122,7 +122,7 @@ def load_running(
         spec = change(spec)
     report = match_tensors(checkpoint, family, spec)
     report.require_complete(checkpoint)
-    weights = CheckpointWeights(report.found, torch.float32, CPU, True, ExpertCache(0), lambda _: None)
+    weights = CheckpointWeights(report.found, torch.float32, CPU, "decoded", ExpertCache(0), lambda _: None)
     cache = KvCache(declare_cache(spec, torch.float32), pages, rows, CPU)
     return Running(checkpoint, family, spec, report, load_model(spec, weights), cache)
 
