@@ -82,9 +82,12 @@ class CompressedAttentionBlock:
         sources = [self._window(kv, batch)]
         if self.compressor is not None:
             self.compressor(x, batch)
-            entries = self._all_entries(batch) if self.indexer is None else self.indexer(x, index_query[0], batch)
             pool = batch.cache.pool(self.layer, "entry")
-            sources.append(Rows(pool.flatten(0, 1), None, batch.flat_rows(entries, pool.shape[1])))
+            if self.indexer is None:
+                slots = _all_entries(batch, spec.ratio, pool.shape[1])
+            else:
+                slots = batch.flat_rows(self.indexer(x, index_query[0], batch), pool.shape[1])
+            sources.append(Rows(pool.flatten(0, 1), None, slots))
         mixed = sparse_attention(q, None, tuple(sources), spec.width**-0.5, self.sinks)
         mixed = rotate_tail(spec.rope, mixed, angles.conj())
         groups = mixed.flatten(1).unflatten(-1, (spec.output_groups, -1)).transpose(0, 1)
@@ -102,16 +105,18 @@ class CompressedAttentionBlock:
         state.index_copy_(0, ring.kept_slots, kv[ring.kept])
         return Rows(rows, None, _window_slots(batch, self.spec, ring))
 
-    def _all_entries(self, batch: Batch) -> Tensor:
-        """Numbers of all visible entries, int64 [N, K], -1 padded."""
-        key, ratio = ("entries", self.spec.ratio), self.spec.ratio
-        if key not in batch.plans:
-            most = max((span.before + span.count) // ratio for span in batch.spans)
-            numbers = torch.arange(most, device=batch.positions.device).expand(len(batch.positions), -1)
-            batch.plans[key] = numbers.masked_fill(numbers >= ((batch.positions + 1) // ratio).unsqueeze(1), -1)
-        entries = batch.plans[key]
-        assert isinstance(entries, Tensor)
-        return entries
+
+def _all_entries(batch: Batch, ratio: int, entries_per_page: int) -> Tensor:
+    """Flat pool rows of all entries each token may see, int64 [N, K], -1 padded."""
+    key = ("entries", ratio)
+    if key not in batch.plans:
+        most = max((span.before + span.count) // ratio for span in batch.spans)
+        numbers = torch.arange(most, device=batch.positions.device).expand(len(batch.positions), -1)
+        visible = numbers < ((batch.positions + 1) // ratio).unsqueeze(1)
+        batch.plans[key] = batch.flat_rows(numbers.masked_fill(~visible, -1), entries_per_page)
+    slots = batch.plans[key]
+    assert isinstance(slots, Tensor)
+    return slots
 
 
 def _ring_slots(batch: Batch, spec: CompressedAttention) -> Tensor:
