@@ -17,6 +17,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
+        self.num_writes = 0
         with _as_sentence():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=5)
             try:
@@ -36,6 +37,7 @@ class Database:
         """A transaction: all of its statements happen, or none."""
         with self._lock, _as_sentence():
             self._db.execute("BEGIN IMMEDIATE")
+            self.num_writes += 1
             try:
                 yield self._db
                 self._db.execute("COMMIT")

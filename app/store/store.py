@@ -47,6 +47,11 @@ class Store:
         self._database.close()
         self._lock.release()
 
+    @property
+    def num_writes(self) -> int:
+        """Grows with every write; a reader whose number is unchanged need not ask again."""
+        return self._database.num_writes
+
     # conversations
 
     def create(self, title: str, settings: ReplySettings | None = None) -> Conversation:

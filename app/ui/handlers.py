@@ -312,6 +312,10 @@ class Handlers:
 
     def _list(self, view: View, only_news: bool = False) -> Change:
         busy = self.chats.busy_ids()
+        asked = (self.chats.store.num_writes, frozenset(busy), view.conversation_id, view.search)
+        if only_news and asked == view.list_asked:
+            return {}
+        view.list_asked = asked
         entries = [(("● " if one.id in busy else "") + one.title, one.id) for one in self.chats.store.list(view.search)]
         key = (tuple(entries), view.conversation_id)
         if only_news and key == view.list_key:

@@ -149,7 +149,8 @@ def live_line(live: Live, model: ModelStatus) -> str:
     elif live.phase == "queued":
         text = "Waiting for room" if live.position <= 0 else f"Waiting for room, {live.position} before this one"
     elif live.phase == "reading":
-        text = f"Reading {live.read_tokens:,} of {live.total_tokens:,} tokens"
+        restored = f", {live.restored_tokens:,} restored" if live.restored_tokens else ""
+        text = f"Reading {live.read_tokens:,} of {live.total_tokens:,} tokens{restored}"
     elif live.phase == "thinking":
         text = "Thinking"
     else:
@@ -188,13 +189,13 @@ def meter(messages: Sequence[Message], model: ModelStatus) -> str:
 def model_line(model: ModelStatus) -> str:
     """The model's name, or how far it is, as small HTML."""
     bar = _bar(model.done_bytes / model.total_bytes) if model.phase == "loading" and model.total_bytes else ""
-    text = model.name if model.phase == "ready" else model.sentence
+    text = _shown_name(model) if model.phase == "ready" else model.sentence
     return f'<div class="dz-model dz-{model.phase}" title="{html.escape(text)}">{html.escape(text)}{bar}</div>'
 
 
 def empty_state(model: ModelStatus) -> str:
     """What an empty conversation says: which model answers here and what it can do."""
-    lines = [f"## {_shown_name(model)}"]
+    lines = [f"## {guard(_shown_name(model))}"]
     info = model.info
     if model.phase == "failed":
         lines.append(guard(model.error))
@@ -212,7 +213,7 @@ def empty_state(model: ModelStatus) -> str:
 
 
 def _shown_name(model: ModelStatus) -> str:
-    return "Demo model" if is_demo(model) else guard(model.name)
+    return "Demo model" if is_demo(model) else model.name
 
 
 def is_demo(model: ModelStatus) -> bool:

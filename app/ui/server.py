@@ -4,12 +4,14 @@ Importing this module imports gradio; app.settings.keep_private must have run be
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import gradio as gr
@@ -46,7 +48,14 @@ def build_page(chats: Chats) -> gr.Blocks:
 
 def build_app(chats: Chats, hosts: list[str] | None = None) -> FastAPI:
     """The whole web application; `hosts` are further names it may be called by."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        # Here and not after the server has returned: a terminating signal is raised again before that.
+        await asyncio.to_thread(chats.close)
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_middleware(Guard, hosts=hosts or [])
     return gr.mount_gradio_app(
         app,

@@ -19,6 +19,7 @@ class View:
     conversation_id: str = ""
     revision: int = -1
     list_key: object = None
+    list_asked: object = None
     model_key: object = None
     window: int = 0
     search: str = ""

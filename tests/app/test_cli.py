@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import png_bytes
 
-from app import models
+from app import assets, models
 from app.refusals import Refusal
 from app.settings import parse_bytes
 from app.store import Store
@@ -236,6 +236,16 @@ def test_a_cached_model_needs_no_network(monkeypatch, tmp_path):
     (tmp_path / "1.safetensors").unlink()
     models.find_model("a/b")
     assert calls == [True, True, False]
+
+
+def test_assets_of_a_checkout_and_of_a_wheel(monkeypatch, tmp_path):
+    assert assets.find_asset("page/page.css").is_file()
+    (tmp_path / "_assets" / "demo").mkdir(parents=True)
+    (tmp_path / "_assets" / "demo" / "config.json").write_text("{}")
+    monkeypatch.setattr(assets, "_PLACES", (tmp_path / "gone", tmp_path / "_assets"))
+    assert assets.demo_model() == tmp_path / "_assets" / "demo"
+    with pytest.raises(Refusal, match="incomplete"):
+        assets.find_asset("page/page.css")
 
 
 def test_sizes():

@@ -241,6 +241,10 @@ def test_what_a_model_writes_cannot_act(tab: Tab):
     code = tab.page.locator("#transcript pre code").first.text_content()
     assert code is not None and "\techo hi" in code
     tab.see("Thoughts")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.page.get_by_label("Copy message").last.click()
+    copied = tab.page.evaluate("navigator.clipboard.readText()")
+    assert copied.endswith("```make\nall:\n\techo hi\n```") and "<script>window" in copied
 
 
 def test_an_error_is_shown_and_the_conversation_goes_on(tab: Tab):

@@ -10,6 +10,8 @@ import pytest
 from conftest import png_bytes
 from live_app import LiveApp
 
+from app.ui.guard import Guard
+
 EVIL = "http://evil.example"
 
 
@@ -107,6 +109,15 @@ def test_nothing_is_shared_recorded_or_reported(client):
 def test_actions_are_not_an_open_interface(client):
     info = client.get("/gradio_api/info").json()
     assert info["named_endpoints"] == {} and info["unnamed_endpoints"] == {}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "allowed"),
+    [([], "192.168.1.5:80", False), (["box", "*ip"], "192.168.1.5:80", True), (["box", "*ip"], "BOX:80", True),
+     (["box", "*ip"], "evil.example", False), (["box", "*ip"], "[fe80::1]:80", True), ([], "[::1]:7860", True)],
+)  # fmt: skip
+def test_names_when_listening_on_the_network(hosts, host, allowed):
+    assert Guard(None, hosts)._is_ours(host) is allowed
 
 
 def test_the_app_ends_at_ctrl_c_with_130(tmp_path):
