@@ -17,6 +17,8 @@ from engine.checkpoint.directory import Checkpoint
 from engine.errors import BadCheckpoint
 from engine.families import find_family
 from engine.families.base import Config, Family
+from engine.generation.defaults import FILE as GENERATION_FILE
+from engine.generation.defaults import check_defaults
 from engine.memory.machine import Machine, probe_machine
 from engine.memory.plan import ExpertFacts, MemoryPlan, plan_memory
 from engine.model.experts import ExpertCache
@@ -109,6 +111,8 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
     described = describe(path, settings)
     tokens = Tokens(path)
     prompts = _prompt_builder(described, tokens)
+    defaults = described.checkpoint.optional_json(GENERATION_FILE)
+    eos = described.spec.eos_ids | check_defaults(defaults)
     total = sum(s.nbytes for name, s in described.tensors.found.items() if _loaded_at_once(name, described.plan))
     done = 0
 
@@ -131,9 +135,6 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
     cache = KvCache(
         described.layout, plan.cache_tokens // described.layout.page_tokens, rows, torch.device(plan.device)
     )
-    defaults = described.checkpoint.optional_json("generation_config.json")
-    more = defaults.get("eos_token_id", [])
-    eos = described.spec.eos_ids | frozenset(more if isinstance(more, list) else [more])
     report(LoadProgress("ready", total, total))
     return Runtime(described, model, cache, tokens, prompts, defaults, eos)
 
@@ -162,7 +163,8 @@ def _prompt_builder(described: Described, tokens: Tokens) -> PromptBuilder:
             special[key] = text
     source = checkpoint.optional_text("chat_template.jinja") or config.get("chat_template")
     if isinstance(source, list):  # several named templates
-        source = next((t.get("template") for t in source if t.get("name") == "default"), None)
+        named = [t for t in source if isinstance(t, dict)]
+        source = next((t.get("template") for t in named if t.get("name") == "default"), 0)
     if source is not None and not isinstance(source, str):
         raise BadCheckpoint("chat_template in tokenizer_config.json is not a template.")
     template = ChatTemplate(source, special) if source else None

@@ -20,11 +20,17 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise BadCheckpoint(f"Cannot read {path.name} in {path.parent}: {problem.strerror}.") from problem
-    except ValueError as problem:
-        raise BadCheckpoint(f"{path.name} in {path.parent} is not valid JSON: {problem}.") from problem
+    except (ValueError, RecursionError) as problem:
+        reason = problem.msg if isinstance(problem, json.JSONDecodeError) else "its content is not readable text"
+        raise BadCheckpoint(f"{path.name} in {path.parent} is not valid JSON: {reason}.") from problem
     if not isinstance(content, dict):
         raise BadCheckpoint(f"{path.name} in {path.parent} does not hold a JSON object.")
     return content
+
+
+def _is_plain_name(name: str) -> bool:
+    """A file name without any path in it, on every system."""
+    return name == Path(name).name and name not in ("", ".", "..") and not set(name) & {"\\", "\0"} and len(name) < 256
 
 
 class Checkpoint:
@@ -54,7 +60,10 @@ class Checkpoint:
 
     def optional_text(self, name: str) -> str | None:
         path = self.path / name
-        return path.read_text(encoding="utf-8") if path.exists() else None
+        try:
+            return path.read_text(encoding="utf-8") if path.exists() else None
+        except (OSError, ValueError) as problem:
+            raise BadCheckpoint(f"{name} in {self.path} is not readable text; download it again.") from problem
 
     @property
     def disk_bytes(self) -> int:
@@ -71,9 +80,9 @@ class Checkpoint:
             raise BadCheckpoint(f"{INDEX_FILE} in {self.path} has no usable weight_map.")
         names = sorted(set(weight_map.values()))
         for name in names:
-            if name != Path(name).name or name in ("", ".", "..") or "\\" in name:
+            if not _is_plain_name(name):
                 raise BadCheckpoint(
-                    f"{INDEX_FILE} names the file {name!r}, which lies outside the checkpoint directory."
+                    f"{INDEX_FILE} names the file {name[:80]!r}, which lies outside the checkpoint directory."
                 )
             if not (self.path / name).exists():
                 raise BadCheckpoint(f"The checkpoint file {name} is missing in {self.path}; download it again.")

@@ -11,6 +11,7 @@ import math
 import mmap
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +84,18 @@ class Shard:
         except OSError as problem:
             raise BadCheckpoint(f"Cannot read the checkpoint file {path.name}: {problem.strerror}.") from problem
         self.entries = {name: self._entry(name, value) for name, value in header.items() if name != "__metadata__"}
+        self._refuse_overlaps()
 
     def _entry(self, name: str, value: Any) -> Entry:
         try:
-            dtype, shape = value["dtype"], tuple(int(n) for n in value["shape"])
-            begin, end = (int(n) for n in value["data_offsets"])
+            dtype, shape, (begin, end) = value["dtype"], tuple(value["shape"]), value["data_offsets"]
         except (KeyError, TypeError, ValueError) as problem:
             raise BadCheckpoint(
                 f"The header of {self.path.name} does not describe tensor {name} properly."
             ) from problem
-        if dtype not in DTYPES:
+        if any(type(n) is not int for n in (*shape, begin, end)):
+            raise BadCheckpoint(f"The header of {self.path.name} gives tensor {name} sizes that are not whole numbers.")
+        if not isinstance(dtype, str) or dtype not in DTYPES:
             raise BadCheckpoint(f"Tensor {name} in {self.path.name} has the unknown element type {dtype!r}.")
         size = math.prod(shape) * DTYPES[dtype].itemsize
         if begin < 0 or end - begin != size or min(shape, default=0) < 0:
@@ -106,6 +109,16 @@ class Shard:
                 "download this file again."
             )
         return Entry(name, self, DTYPES[dtype], shape, start + begin, start + end)
+
+    def _refuse_overlaps(self) -> None:
+        """Two tensors never share bytes; a header that says so is damaged."""
+        entries = sorted((e for e in self.entries.values() if e.nbytes), key=lambda e: e.begin)
+        for one, two in pairwise(entries):
+            if two.begin < one.end:
+                raise BadCheckpoint(
+                    f"The header of {self.path.name} is damaged: tensors {one.name} and {two.name} share bytes; "
+                    "download the file again."
+                )
 
     def mapped(self) -> mmap.mmap:
         """The whole file as a read-only buffer, mapped on first use."""
@@ -129,7 +142,7 @@ def _read_header(path: Path, prefix: bytes, read: Any, size_bytes: int) -> tuple
         raise BadCheckpoint(f"{path.name} is not a whole safetensors file; download it again.")
     try:
         header = json.loads(read(length), object_pairs_hook=_unique)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BadCheckpoint(f"The header of {path.name} is damaged; download the file again.") from problem
     if not isinstance(header, dict):
         raise BadCheckpoint(f"The header of {path.name} is damaged; download the file again.")

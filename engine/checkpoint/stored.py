@@ -127,7 +127,12 @@ def find_stored(
                 f"The {entries[blocks]} has no scales: {scales} is missing; download the checkpoint again."
             )
         codes, scale = entries[blocks], entries[scales]
-        if codes.dtype != torch.uint8 or codes.shape[-1] != 16 or scale.shape != codes.shape[:-1]:
+        if (
+            codes.dtype != torch.uint8
+            or codes.shape[-1:] != (16,)
+            or scale.shape != codes.shape[:-1]
+            or not scale.shape
+        ):
             raise BadCheckpoint(
                 f"The {codes} is not MXFP4 in blocks of 32: {list(codes.shape)} with scales {list(scale.shape)}."
             )
@@ -151,7 +156,8 @@ def _resolve(
         )
     scale = entries[scale_name]
     if codes.dtype in (torch.int8, torch.uint8):
-        if scale.dtype not in _BYTE_SCALES or scale.shape != (*codes.shape[:-1], codes.shape[-1] * 2 // 32):
+        whole = bool(codes.shape) and codes.shape[-1] % 16 == 0
+        if not whole or scale.dtype not in _BYTE_SCALES or scale.shape != (*codes.shape[:-1], codes.shape[-1] // 16):
             raise BadCheckpoint(
                 f"The {codes} is not MXFP4: {list(codes.shape)} bytes with scales {list(scale.shape)} of type {scale.dtype}."
             )
@@ -161,14 +167,16 @@ def _resolve(
         ]
     if codes.dtype != torch.float8_e4m3fn:
         raise BadCheckpoint(f"The {codes} has element type {codes.dtype}, which no weight may have.")
+    if scale.dtype not in (*_PLAIN, *_BYTE_SCALES):
+        raise BadCheckpoint(f"The scale {scale} has element type {scale.dtype}, which no scale may have.")
     block = _fp8_block(codes, scale, fp8_block)
     return StoredTensor(codes, scale, "fp8", codes.shape, block), [name, scale_name]
 
 
 def _fp8_block(codes: Entry, scale: Entry, declared: tuple[int, int] | None) -> tuple[int, int]:
     """Block size whose grid, with partial blocks at the edges, is the scale's shape."""
-    rows, columns = codes.shape[-2:]
-    if scale.shape[:-2] == codes.shape[:-2] and len(scale.shape) == len(codes.shape):
+    rows, columns = codes.shape[-2:] if len(codes.shape) > 1 else (0, 0)
+    if rows and columns and scale.shape[:-2] == codes.shape[:-2] and len(scale.shape) == len(codes.shape):
         grid = scale.shape[-2:]
         even = (-(-rows // grid[0]), -(-columns // grid[1])) if min(grid) > 0 else (0, 0)
         for block in (declared, (1, 32), (128, 128), (32, 32), (1, 128), even):

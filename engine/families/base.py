@@ -64,6 +64,8 @@ class ConfigReader:
     """Reads keys of one config object by name and type; `finish` refuses keys nobody asked for."""
 
     def __init__(self, config: Config, where: str = "config.json") -> None:
+        if not isinstance(config, dict):
+            raise UnsupportedModel(f"{where} is {config!r}, expected an object.")
         self._config, self._where = config, where
         self._read: set[str] = set()
 
@@ -84,8 +86,10 @@ class ConfigReader:
             raise UnsupportedModel(f"{key} in {self._where} is {value!r}, expected {what}.")
         return value
 
-    def integer(self, key: str, default: int | None = None, at_least: int = 1) -> int:
+    def integer(self, key: str, default: int | None = None, at_least: int = 1, at_most: int = 1 << 40) -> int:
         value = self._typed(key, (int,), default, "a whole number")
+        if value > at_most:
+            raise UnsupportedModel(f"{key} in {self._where} is {value}, expected at most {at_most}.")
         if value < at_least:
             raise UnsupportedModel(f"{key} in {self._where} is {value}, expected at least {at_least}.")
         return value

@@ -116,7 +116,8 @@ def parse(config: Config) -> ModelSpec:
         if not config.get("text_config") or not config.get("vision_config"):
             raise UnsupportedModel("config.json of a hy_v4_vl model needs text_config and vision_config.")
     text = ConfigReader(config["text_config"], "text_config") if sees else outer
-    hidden, count = text.integer("hidden_size"), text.integer("num_hidden_layers")
+    vocab = text.integer("vocab_size")
+    hidden, count = text.integer("hidden_size"), text.integer("num_hidden_layers", at_most=1000)
     eps, limit = text.number("rms_norm_eps", 1e-5), text.number("swiglu_limit", 10.0)
     rope = _rope(text, sees)
     nope, heads = text.integer("qk_nope_head_dim", 192), text.integer("num_attention_heads")
@@ -130,7 +131,7 @@ def parse(config: Config) -> ModelSpec:
     )
     check_index_topk(indexer.topk, text.integer("max_position_embeddings", 262144))
     moe = Moe(
-        experts=text.integer("n_routed_experts"),
+        experts=text.integer("n_routed_experts", at_most=10_000),
         topk=text.integer("num_experts_per_tok"),
         width=text.integer("moe_intermediate_size"),
         shared_width=text.integer("moe_intermediate_size") * text.integer("n_shared_experts", 1, at_least=0),
@@ -141,6 +142,12 @@ def parse(config: Config) -> ModelSpec:
         limit=limit if limit > 0 else None,
         shared_limit=None,
     )
+    if moe.topk > moe.experts:
+        raise UnsupportedModel(f"num_experts_per_tok is {moe.topk}, more than the {moe.experts} experts there are.")
+    if moe.experts % moe.num_groups or moe.kept_groups > moe.num_groups:
+        raise UnsupportedModel(
+            f"n_group {moe.num_groups} and topk_group {moe.kept_groups} do not divide {moe.experts} experts."
+        )
     dense = DenseMlp(text.integer("intermediate_size"), None)
     kinds = text.choices("mlp_layer_types", ["dense"] + ["sparse"] * (count - 1), ("dense", "sparse"), count)
     default = ["full" if i == 0 or i % 4 == 1 else "shared" for i in range(count)]
@@ -170,14 +177,14 @@ def parse(config: Config) -> ModelSpec:
         text.require(key, value)
     spec = ModelSpec(
         family="hy_v4_vl" if sees else "hy_v4",
-        vocab=text.integer("vocab_size"),
+        vocab=vocab,
         hidden=hidden,
         layers=tuple(layers),
         norm_eps=eps,
         context_tokens=text.integer("max_position_embeddings", 262144),
         eos_ids=text.eos(),
         vision=_vision(config["vision_config"], hidden) if sees else None,
-        image_token=config.get("image_token_id", 120120) if sees else None,
+        image_token=outer.integer("image_token_id", 120120, at_least=0, at_most=vocab - 1) if sees else None,
     )
     text.finish(
         "learnable_sink_init", "num_key_value_heads", "quantization_config", "expert_dtype", "tie_word_embeddings"
@@ -189,9 +196,13 @@ def _rope(text: ConfigReader, sees: bool) -> Rope:
     rope = ConfigReader(text.mapping("rope_parameters"), "rope_parameters")
     rope.require("rope_type", "default")
     width = text.integer("qk_rope_head_dim", 64)
-    sections = tuple(rope.get("mrope_section", [12, 10, 10] if sees else [])) if sees else ()
+    sections = rope.get("mrope_section", [12, 10, 10]) if sees else ()
+    if not isinstance(sections, (list, tuple)) or not all(isinstance(n, int) for n in sections):
+        raise UnsupportedModel(f"mrope_section in rope_parameters is {sections!r}, expected three whole numbers.")
     if sections and (len(sections) != 3 or sum(sections) != width // 2):
-        raise UnsupportedModel(f"mrope_section {list(sections)} does not add up to half of qk_rope_head_dim {width}.")
+        raise UnsupportedModel(
+            f"mrope_section {list(sections)} in rope_parameters does not add up to half of qk_rope_head_dim {width}."
+        )
     theta = rope.number("rope_theta", text.number("rope_theta", 1e7))
     rope.finish("mrope_section", "partial_rotary_factor")
     return Rope(width, theta, "interleaved", None, (sections[0], sections[1], sections[2]) if sections else None)

@@ -17,6 +17,25 @@ MAX_ASPECT = 200
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 
+def _wrong(key: str, value: object) -> BadCheckpoint:
+    return BadCheckpoint(f"{key} in preprocessor_config.json is {value!r}, which is no usable value.")
+
+
+def _count(key: str, value: object) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise _wrong(key, value)
+    return value
+
+
+def _three(key: str, value: object, least: float = -math.inf, most: float = math.inf) -> list[float]:
+    """Three numbers, one per colour."""
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        raise _wrong(key, value)
+    if not all(type(v) in (int, float) and math.isfinite(v) and least <= v <= most for v in value):
+        raise _wrong(key, value)
+    return [float(v) for v in value]
+
+
 class GridReader:
     """Reads preprocessor_config.json: `size` {shortest_edge, longest_edge} are the least and most pixels,
     `image_mean`, `image_std`, `rescale_factor`, and optionally `pad_to_square` [r, g, b]: centre the picture on a
@@ -25,12 +44,17 @@ class GridReader:
     def __init__(self, vision: HyVision, image_token: int, preprocessor: dict[str, Any]) -> None:
         self.vision, self.image_token = vision, image_token
         size = preprocessor.get("size") or {}
-        self.least_pixels = int(size.get("shortest_edge") or preprocessor.get("min_pixels") or 512 * 512)
-        self.most_pixels = int(size.get("longest_edge") or preprocessor.get("max_pixels") or 2048 * 2048)
-        self.mean = torch.tensor(preprocessor.get("image_mean") or _CLIP_MEAN)
-        self.std = torch.tensor(preprocessor.get("image_std") or _CLIP_STD)
-        self.rescale = float(preprocessor.get("rescale_factor") or 1 / 255)
-        self.square_colour = preprocessor.get("pad_to_square")
+        if not isinstance(size, dict):
+            raise _wrong("size", size)
+        self.least_pixels = _count("size", size.get("shortest_edge") or preprocessor.get("min_pixels") or 512 * 512)
+        self.most_pixels = _count("size", size.get("longest_edge") or preprocessor.get("max_pixels") or 2048 * 2048)
+        self.mean = torch.tensor(_three("image_mean", preprocessor.get("image_mean") or _CLIP_MEAN))
+        self.std = torch.tensor(_three("image_std", preprocessor.get("image_std") or _CLIP_STD, least=1e-6))
+        self.rescale = _three("rescale_factor", [preprocessor.get("rescale_factor") or 1 / 255] * 3, least=1e-9)[0]
+        colour = preprocessor.get("pad_to_square")
+        self.square_colour = (
+            None if colour is None else tuple(round(v) for v in _three("pad_to_square", colour, 0, 255))
+        )
         for key, value in (("patch_size", vision.patch), ("merge_size", vision.merge)):
             if preprocessor.get(key, value) != value:
                 raise BadCheckpoint(
@@ -40,7 +64,7 @@ class GridReader:
     def prepare(self, image: Image.Image) -> PreparedImage:
         if self.square_colour is not None and image.width != image.height:
             side = max(image.size)
-            square = Image.new("RGB", (side, side), tuple(self.square_colour))
+            square = Image.new("RGB", (side, side), self.square_colour)
             square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
             image = square
         height, width = self._fit(image.height, image.width)
