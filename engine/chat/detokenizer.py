@@ -7,35 +7,53 @@ from collections.abc import Sequence
 from engine.chat.tokens import Tokens
 from engine.events import Text, Thinking
 
-_MOST_PENDING = 8  # ids; a character has at most 4 bytes, so a longer run of broken bytes is not half a character
+_BROKEN = "\ufffd"
+_MOST_HELD = 3  # characters; of an unfinished one at most three bytes are there, each shown as one U+FFFD at worst
+_MOST_PENDING = 8  # ids; longer runs of broken bytes are not half a character
 
 
 class Detokenizer:
-    """Incremental decoding: a piece is given out when it ends on a character boundary."""
+    """Incremental decoding: characters are given out when no later id can change them."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._context: list[int] = []  # ids already given out that the next ones may join with
         self._pending: list[int] = []
+        self._given = 0  # characters of context and pending together that are out
 
     def push(self, token_id: int) -> str:
         """Text that became complete with this id, often empty in the middle of a character."""
         self._pending.append(token_id)
-        before = self._tokens.decode(self._context)
-        text = self._tokens.decode(self._context + self._pending)
-        if text.endswith("�") and len(self._pending) < _MOST_PENDING:
-            return ""
-        self._context, self._pending = self._pending, []
-        return text[len(before) :]
+        text = self._decode()
+        ready = len(text) - _unfinished(text)
+        piece = text[self._given : ready]
+        self._given = max(ready, self._given)
+        if ready == len(text):
+            self._shift(0)
+        elif len(self._pending) >= _MOST_PENDING:
+            self._shift(_MOST_PENDING // 2)
+        return piece
 
     def flush(self) -> str:
-        """What is left, broken bytes as U+FFFD."""
-        if not self._pending:
-            return ""
-        before = self._tokens.decode(self._context)
-        text = self._tokens.decode(self._context + self._pending)
-        self._context, self._pending = self._pending, []
-        return text[len(before) :].rstrip("�")
+        """What is left, without half a character at its end."""
+        piece = self._decode()[self._given :].rstrip(_BROKEN)
+        self._shift(0)
+        return piece
+
+    def _decode(self) -> str:
+        return self._tokens.decode(self._context + self._pending)
+
+    def _shift(self, keep: int) -> None:
+        """Forget old ids; the last `keep` stay pending."""
+        cut = len(self._pending) - keep
+        self._context, self._pending = self._pending[:cut], self._pending[cut:]
+        text = self._decode()
+        self._given = len(text) - (_unfinished(text) if keep else 0)
+
+
+def _unfinished(text: str) -> int:
+    """How many characters at the end may still become one whole character."""
+    return min(len(text) - len(text.rstrip(_BROKEN)), _MOST_HELD)
 
 
 class StopFilter:
