@@ -155,5 +155,8 @@ def test_layers_of_the_published_models() -> None:
     own = [i for i, a in enumerate(_layers("glm_5_2")) if a.indexer]
     assert own == [0, 1, 2, *range(6, 78, 4)] and len(own) == 21
     assert all(a.indexer for a in _layers("glm_5_0"))
+    assert _described("glm_5_2").spec.eos_ids == {154820, 154827, 154829} and _described(
+        "deepseek_v32"
+    ).spec.eos_ids == {1}
     v32 = _layers("deepseek_v32")[0]
     assert v32.scale * math.sqrt(192) == pytest.approx(1.8738, abs=1e-4)
