@@ -47,8 +47,10 @@ def verify_saved(folder: Path) -> list[str]:
     index, faults = _index(folder), []
     try:
         indexed = {key for key, *_ in index.everything()}
-        on_disk = {path.name.removesuffix(SUFFIX): path for path in folder.glob(f"*/*{SUFFIX}")}
-        for key, path in sorted(on_disk.items()):
+        paths = sorted(folder.glob(f"*/*{SUFFIX}"))
+        on_disk = {path.name.removesuffix(SUFFIX) for path in paths}
+        for path in paths:
+            key = path.name.removesuffix(SUFFIX)
             try:
                 head = read_segment(path).head
                 if head.model != path.parent.name:
@@ -59,7 +61,7 @@ def verify_saved(folder: Path) -> list[str]:
                     faults.append(f"{path.name} is not in the index.")
             except BadState as problem:
                 faults.append(str(problem))
-        faults += [f"{key}{SUFFIX} is in the index but not on the disk." for key in sorted(indexed - set(on_disk))]
+        faults += [f"{key}{SUFFIX} is in the index but not on the disk." for key in sorted(indexed - on_disk)]
     finally:
         index.close()
     return faults

@@ -21,6 +21,7 @@ from engine.state.segment import SUFFIX, Segment, SegmentHead, read_segment, tex
 
 log = logging.getLogger(__name__)
 SHARE_OF_FREE_DISK = 0.1
+LEAST_CUT_TOKENS = 16  # a smaller part of a segment is read again sooner than its file is opened and verified
 _STALE_SECONDS = 3600  # a temporary file this old has no writer any more
 
 
@@ -123,7 +124,7 @@ class StateStore:
             if reach == child.stop and reach < len(prompt):
                 chain, length = self._longest(prompt, child.key, reach)
                 chain = [child, *chain]
-            elif self.cut_anywhere and min(reach, len(prompt) - 1) > done:
+            elif self.cut_anywhere and min(reach, len(prompt) - 1) - done >= LEAST_CUT_TOKENS:
                 chain, length = [child], min(reach, len(prompt) - 1)
             else:
                 continue
