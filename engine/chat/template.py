@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from engine.chat.sandbox import BoundedEnvironment, TemplateTooGreedy, limited_time
 from engine.chat.style import EncodeOptions
 from engine.errors import BadCheckpoint, BadRequest
 from engine.messages import Message
@@ -31,16 +31,14 @@ class ChatTemplate:
     """A compiled chat_template with the special tokens it may name."""
 
     def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
+        environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         try:
             self._template = environment.from_string(source)
-        except TemplateSyntaxError as problem:
-            raise BadCheckpoint(f"The chat template of this checkpoint is not valid: {problem}.") from problem
+        except (TemplateSyntaxError, RecursionError) as problem:
+            raise BadCheckpoint(f"The chat template of this checkpoint is not valid: {_reason(problem)}.") from problem
         self._special = special_tokens
 
     def render(self, messages: Sequence[Message], options: EncodeOptions) -> str:
@@ -49,17 +47,28 @@ class ChatTemplate:
         if options.reasoning_effort is not None:
             extra["reasoning_effort"] = options.reasoning_effort
         try:
-            return self._template.render(
-                messages=[_as_dict(m) for m in messages],
-                add_generation_prompt=True,
-                tools=None,
-                **self._special,
-                **extra,
-            )
+            with limited_time():
+                return self._template.render(
+                    messages=[_as_dict(m) for m in messages],
+                    add_generation_prompt=True,
+                    tools=None,
+                    **self._special,
+                    **extra,
+                )
         except TemplateRefusal as refusal:
-            raise BadRequest(f"The model's chat template refuses these messages: {refusal}.") from refusal
-        except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as problem:
-            raise BadCheckpoint(f"The chat template of this checkpoint fails: {problem}.") from problem
+            raise BadRequest(f"The model's chat template refuses these messages: {_reason(refusal)}.") from refusal
+        except (TemplateError, TemplateTooGreedy) as problem:
+            raise BadCheckpoint(f"The chat template of this checkpoint fails: {_reason(problem)}.") from problem
+        except Exception as problem:  # whatever Python raises for a stranger's expression
+            raise BadCheckpoint(
+                f"The chat template of this checkpoint fails with {type(problem).__name__.removesuffix('Error')}: "
+                f"{_reason(problem)}."
+            ) from problem
+
+
+def _reason(problem: Exception) -> str:
+    """The message in one line, without its full stop."""
+    return " ".join(str(problem).split()).rstrip(".")[:300] or "no reason given"
 
 
 def _as_dict(message: Message) -> dict[str, Any]:

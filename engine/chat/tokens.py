@@ -25,6 +25,7 @@ class Tokens:
         except Exception as problem:  # the tokenizers library raises bare Exception
             raise BadCheckpoint(f"tokenizer.json in {path} cannot be used: {problem}.") from problem
         self.added = {token["content"]: int(token["id"]) for token in content.get("added_tokens", [])}
+        self._marks = set(self.added.values())
         self.vocab_size = self._full.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
@@ -33,7 +34,11 @@ class Tokens:
 
     def encode_plain(self, text: str) -> list[int]:
         """Ids of a person's text: strings that look like added tokens stay text."""
-        return self._plain.encode(text, add_special_tokens=False).ids
+        ids = self._plain.encode(text, add_special_tokens=False).ids
+        if len(text) > 1 and not self._marks.isdisjoint(ids):  # the vocabulary holds the mark itself as a word
+            middle = len(text) // 2
+            return self.encode_plain(text[:middle]) + self.encode_plain(text[middle:])
+        return ids
 
     def decode(self, ids: list[int]) -> str:
         """Text of generated ids; special tokens are left out."""

@@ -40,3 +40,9 @@ def open_engine() -> Iterator[Callable[..., Engine]]:
     for engine in opened:
         engine.close()
         engine._runtime.cache.check_integrity()
+
+
+@pytest.fixture(scope="session")
+def demo_runtime() -> Runtime:
+    """The demo checkpoint, shared; whoever uses it closes the sequences it opens."""
+    return open_runtime(DEMO, EngineSettings(device="cpu", cache_tokens=4096))

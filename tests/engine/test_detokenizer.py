@@ -86,7 +86,7 @@ def test_every_character_is_given_out_as_soon_as_it_is_whole(byte_tokens: Tokens
 @given(ids=st.lists(st.integers(0, 255), max_size=40))
 @example(ids=[0x80] * 12 + list("🙂".encode()))
 @example(ids=[0x80] * 7 + [0xF0] + list("🙂".encode()) + [0x9F])
-@example(ids=list("🙂".encode())[:2] * 9 + list("ab".encode()))
+@example(ids=list("🙂".encode())[:2] * 9 + list(b"ab"))
 def test_any_bytes_give_the_text_of_decoding_at_once(byte_tokens: Tokens, ids: list[int]) -> None:
     whole = byte_tokens.decode(ids)
     assert "".join(pieces(byte_tokens, ids)).rstrip("\ufffd") == whole.rstrip("\ufffd")
