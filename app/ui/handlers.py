@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from app.chats import Chats
+from app.generation import Live
 from app.images import Picture, read_picture
 from app.refusals import ChangedElsewhere, Refusal
-from app.store import Message, ReplySettings
+from app.store import Conversation, Message, ReplySettings
 from app.ui import render
 from app.ui.views import View, Views
 
@@ -266,8 +267,8 @@ class Handlers:
         model = self.chats.model.status
         view.follower = None
         view.window = max(view.window, WINDOW_MESSAGES) if keep_window else WINDOW_MESSAGES
-        conversation = self.chats.store.find(conversation_id) if conversation_id else None
-        if conversation is None:
+        moment = self._moment(conversation_id) if conversation_id else None
+        if moment is None:
             view.conversation_id, view.revision = "", -1
             return {
                 "place": "",
@@ -285,11 +286,8 @@ class Handlers:
                 "has_conversation": False,
                 "follow": False,
             }
-        generation = self.chats.running(conversation.id)
-        # The revision was read before the path: an answer ending in between makes the view look old, never too new.
-        path = self.chats.path(conversation.id)
+        conversation, live, path = moment
         view.conversation_id, view.revision = conversation.id, conversation.revision
-        live = generation.snapshot() if generation is not None else None
         settled = [message for message in path if live is None or message.id != live.message_id]
         fork = last_fork(path)
         last = path[-1] if path else None
@@ -309,6 +307,21 @@ class Handlers:
             "has_conversation": True,
             "follow": live is not None,
         }
+
+    def _moment(self, conversation_id: str) -> tuple[Conversation, Live | None, list[Message]] | None:
+        """A conversation, its running answer and its messages that belong together, or None when it is gone.
+
+        An answer may end between the reads; a page that then showed the end with the older revision would have its
+        next action refused as stale."""
+        while True:
+            conversation = self.chats.store.find(conversation_id)
+            if conversation is None:
+                return None
+            generation = self.chats.running(conversation_id)
+            path = self.chats.path(conversation_id)
+            again = self.chats.store.find(conversation_id)
+            if again == conversation and generation is self.chats.running(conversation_id):
+                return conversation, generation.snapshot() if generation is not None else None, path
 
     def _list(self, view: View, only_news: bool = False) -> Change:
         busy = self.chats.busy_ids()

@@ -50,6 +50,21 @@ def test_sending_shows_the_message_and_then_the_answer(handlers):
     assert shown["list"][0][0] == "hello" and shown["chosen"] == parse_place(shown["place"])[0]
 
 
+def test_an_answer_that_ends_while_it_is_shown_leaves_no_stale_page(handlers, chats, monkeypatch):
+    real = chats.path
+
+    def late(conversation_id):
+        generation = chats.running(conversation_id)
+        if generation is not None:
+            until(lambda: generation.finished)
+        return real(conversation_id)
+
+    monkeypatch.setattr(chats, "path", late)
+    first = send(handlers, "hello")
+    assert not first["answering"] and first["place"].endswith(f":{chats.store.list()[0].revision}")
+    assert "notice" not in send(handlers, "again", first["place"])
+
+
 def test_refusals_keep_what_was_typed(handlers, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"nonsense")
     for change in (send(handlers, " "), send(handlers, "x", files=[tmp_path / "bad.png"])):

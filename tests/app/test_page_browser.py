@@ -310,8 +310,11 @@ def test_the_demo_model_from_upload_to_restart(browser: Any, tmp_path: Path):
         tab.page.reload()
         tab.see("red circle")
         app.stop()
+        tab.errors.clear()
+        tab.close()
         app.start()
-        tab.page.reload()
+        tab = Tab(browser, app.address)
+        tab.page.locator("#list label", has_text="What is in the picture?").click()
         tab.see("red circle")
         assert tab.page.locator("#transcript img").count() == 1
         assert tab.transcript() == before
