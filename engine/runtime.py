@@ -55,7 +55,7 @@ class Described:
 
     @property
     def num_parameters(self) -> int:
-        return sum(_count(p.shape) for p in declare(self.spec).values())
+        return sum(_count(p.shape) for p in declare(self.spec).values() if p.kind != "table")
 
 
 def _count(shape: tuple[int, ...]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,45 +149,27 @@ def _read(
 ) -> Tensor:
     """Prefill the first `stop` tokens in chunks; logits of all rows or of the last one."""
     own = sequence or _opened(runtime)
-    parts = []
-    for start in range(0, stop, chunk_tokens):
+    parts: list[Tensor] = []
+    start = 0
+    while start < stop:
         end = min(stop, start + chunk_tokens)
-        rows, values = [], []
-        for span in prompt.spans:
-            a, b = max(span.start, start), min(span.start + span.length, end)
-            if a < b:
-                rows.append(torch.arange(a - start, b - start))
-                values.append(features[span.image.digest][a - span.start : b - span.start])
-        wanted = "all" if want == "all" else ("last" if end == stop else "none")
-        parts.append(_run(runtime, own, prompt, start, end, wanted, trace, (rows, values)))
+        if runtime.described.spec.whole_pictures:
+            end = prompt.end_of_picture(end)
+        if not runtime.cache.reserve(own, end):
+            raise PromptTooLong("The cache is too small for this prompt.")
+        chunk = Chunk(
+            own,
+            torch.tensor(prompt.ids[start:end]),
+            prompt.rope_positions[:, start:end],
+            prompt.is_image(start, end) if prompt.spans else None,
+            prompt.picture_rows(start, end, lambda span: features[span.image.digest]),
+            "all" if want == "all" else ("last" if end == stop else "none"),
+        )
+        parts.append(runtime.model.transformer(build_batch([chunk], runtime.cache, trace)))
+        own.length = start = end
     if sequence is None:
         runtime.cache.close(own)
     return torch.cat(parts)
-
-
-def _run(
-    runtime: Runtime,
-    sequence: CachedSequence,
-    prompt: Prompt,
-    start: int,
-    end: int,
-    want: str,
-    trace: Trace | None,
-    images: tuple[list[Any], list[Any]],
-) -> Tensor:
-    if not runtime.cache.reserve(sequence, end):
-        raise PromptTooLong("The cache is too small for this prompt.")
-    chunk = Chunk(
-        sequence,
-        torch.tensor(prompt.ids[start:end]),
-        prompt.rope_positions[:, start:end],
-        prompt.is_image(start, end) if prompt.spans else None,
-        (torch.cat(images[0]), torch.cat(images[1])) if images[0] else None,
-        want,
-    )
-    logits = runtime.model.transformer(build_batch([chunk], runtime.cache, trace))
-    sequence.length = end
-    return logits
 
 
 def _greedy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -47,6 +47,22 @@ class Prompt:
         for span in self.spans:
             mask[max(span.start - start, 0) : max(span.start + span.length - start, 0)] = True
         return mask if bool(mask.any()) else None
+
+    def picture_rows(
+        self, start: int, stop: int, features: Callable[[ImageSpan], Tensor]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Embeddings of the picture tokens in start..stop: rows relative to start int64 [m], values [m, H]; None if none."""
+        rows, values = [], []
+        for span in self.spans:
+            a, b = max(span.start, start), min(span.start + span.length, stop)
+            if a < b:
+                rows.append(torch.arange(a - start, b - start))
+                values.append(features(span)[a - span.start : b - span.start])
+        return (torch.cat(rows), torch.cat(values)) if rows else None
+
+    def end_of_picture(self, stop: int) -> int:
+        """`stop`, or the end of the picture that a cut there would part."""
+        return next((s.start + s.length for s in self.spans if s.start < stop < s.start + s.length), stop)
 
     def common_prefix(self, other: Prompt) -> int:
         """How many leading tokens are the same, pictures compared by content."""
@@ -178,6 +194,7 @@ class PromptBuilder:
                 ids += marks.hidden[int(found.group(1))]
             elif len(starts) < len(images):
                 assert self._reader is not None
+                ids += self._reader.padding_ids(len(ids))
                 starts.append(len(ids))
                 ids += self._reader.token_ids(images[len(starts) - 1].grid)
             else:

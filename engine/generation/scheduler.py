@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.cache import KvCache
-from engine.chat.prompt import Prompt
+from engine.chat.prompt import ImageSpan, Prompt
 from engine.errors import EngineError, PromptTooLong
 from engine.events import Finished, FinishReason, Prefill, Queued, Stats
 from engine.generation.keeper import StateKeeper
@@ -71,7 +71,8 @@ class Scheduler:
                 f"The conversation has {len(request.prompt):,} tokens, but this model and its cache hold {longest:,}; "
                 "start a new conversation or shorten the message."
             )
-        self._post(lambda: self._waiting.append(request))
+        if not self._post(lambda: self._waiting.append(request)):
+            raise EngineError("The engine has been closed; open the model again.")
 
     def forget(self, conversation: Conversation) -> None:
         """Free everything a conversation holds, once it is not busy."""
@@ -97,10 +98,14 @@ class Scheduler:
             self._wake.notify()
         self._thread.join()
 
-    def _post(self, action: Callable[[], None]) -> None:
+    def _post(self, action: Callable[[], None]) -> bool:
+        """Let the engine thread do something; False if it has been told to end."""
         with self._wake:
+            if self._stopping:
+                return False
             self._inbox.append(action)
             self._wake.notify()
+            return True
 
     # ---------------------------------------------------------------- engine thread
 
@@ -217,6 +222,8 @@ class Scheduler:
             last = len(prefilling.tokens) - 1
             if not self._cache.layout.rewindable and prefilling.fed < last < stop:
                 stop = last  # stop one short, so that the state can be kept for reading this prompt again
+            if self._model.transformer.spec.whole_pictures:
+                stop = prefilling.prompt.end_of_picture(stop)
             try:
                 chunks.append((prefilling, self._chunk(prefilling, stop)))
             except Exception as error:  # its picture could not be encoded; nobody else is disturbed
@@ -259,31 +266,25 @@ class Scheduler:
             first = max(start, len(prompt))
             offset = prompt.next_position - len(prompt)
             known = torch.cat([known, torch.arange(first + offset, stop + offset).expand(3, -1)], dim=1)
-        rows, values = [], []
-        for span in prompt.spans:
-            a, b = max(span.start, start), min(span.start + span.length, stop)
-            if a < b:
-                rows.append(torch.arange(a - start, b - start))
-                values.append(self._picture(span.image.digest, request)[a - span.start : b - span.start])
         return Chunk(
             sequence=sequence,
             token_ids=torch.tensor(request.tokens[start:stop]),
             rope_positions=known,
             is_image=prompt.is_image(start, stop) if prompt.spans else None,
-            embeddings=(torch.cat(rows), torch.cat(values)) if rows else None,
+            embeddings=prompt.picture_rows(start, stop, self._picture),
             want_logits="last" if stop == len(request.tokens) else "none",
         )
 
-    def _picture(self, digest: str, request: Request) -> Tensor:
+    def _picture(self, span: ImageSpan) -> Tensor:
         """Embedding rows of a picture, encoded once per content."""
-        if digest not in self._pictures:
-            image = next(s.image for s in request.prompt.spans if s.image.digest == digest)
+        image = span.image
+        if image.digest not in self._pictures:
             assert self._model.vision is not None
-            self._pictures[digest] = self._model.vision(image.pixels.to(self._cache.device), image.grid)
+            self._pictures[image.digest] = self._model.vision(image.pixels.to(self._cache.device), image.grid)
             while len(self._pictures) > _KEPT_PICTURES:
                 self._pictures.popitem(last=False)
-        self._pictures.move_to_end(digest)
-        return self._pictures[digest]
+        self._pictures.move_to_end(image.digest)
+        return self._pictures[image.digest]
 
     def _step(self, chunks: list[tuple[Request, Chunk]]) -> None:
         logits = self._model.transformer(build_batch([c for _, c in chunks], self._cache))
@@ -312,7 +313,11 @@ class Scheduler:
         if request.state == "prefill":
             request.state = "decode"
             request.first_token = request.first_token or time.perf_counter()
-        seen = torch.tensor(sorted(set(request.tokens)), device=logits.device) if request.penalised else None
+        seen = (
+            torch.tensor(sorted(t for t in set(request.tokens) if t < len(logits)), device=logits.device)
+            if request.penalised
+            else None
+        )
         token = request.sampler(logits, seen)
         if token in request.eos_ids:
             self._finish(request, "stop")
@@ -400,7 +405,7 @@ class Scheduler:
         """A step went wrong: these requests end with the error, their cached tokens are not trusted any more."""
         if not isinstance(error, EngineError):
             log.error("engine step failed", exc_info=error)
-            error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {error}).")
+            error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {" ".join(str(error).split())}).")
         for request in requests:
             self._release(request, failed=True)
             self._unload(request.conversation)

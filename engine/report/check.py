@@ -121,7 +121,7 @@ def layer_kinds(spec: ModelSpec) -> dict[str, int]:
 
 
 def _describe(report: CheckReport, spec: ModelSpec) -> None:
-    report.parameters = sum(prod(p.shape) for p in declare(spec).values())
+    report.parameters = sum(prod(p.shape) for p in declare(spec).values() if p.kind != "table")
     report.layers = layer_kinds(spec)
     report.context_tokens = spec.context_tokens
 
