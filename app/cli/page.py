@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         from app.ui.server import serve
 
         address = page_address(options.host, listener)
-        print(f"Opening {address}", file=sys.stderr)
+        print(f"Opening {address}", flush=True)
         serve(store, model, listener, address, open_browser=not options.no_browser)
         if model.status.phase == "failed":
             raise Refusal(model.status.error)

@@ -189,7 +189,7 @@ class Handlers:
         self.chats.save_leftovers()
         view = self.views.of(page_id)
         change = {**self._list(view, only_news=True), **self._model(view, only_news=True)}
-        conversation_id, _ = parse_place(place)
+        conversation_id, revision = parse_place(place)
         if view.is_followed:
             return change
         if conversation_id is not None:
@@ -198,7 +198,7 @@ class Handlers:
                 return {**change, **self._show(view, None), "notice": "This conversation was deleted elsewhere."}
             if self.chats.running(conversation_id) is not None:
                 return {**change, "follow": True}
-            if view.conversation_id != conversation_id or view.revision != conversation.revision:
+            if view.conversation_id != conversation_id or {view.revision, revision} != {conversation.revision}:
                 change |= self._show(view, conversation_id, keep_window=view.conversation_id == conversation_id)
         elif view.conversation_id:
             change |= self._show(view, None)

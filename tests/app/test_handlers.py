@@ -130,19 +130,20 @@ def test_pulse_brings_news_and_nothing_else(handlers):
     handlers.arrive("one", "")
     handlers.arrive("two", "")
     first = send(handlers, "one", page="one")
-    merged(handlers.follow("one", first["place"]))
+    done = merged(handlers.follow("one", first["place"]))
     news = handlers.pulse("two", "")
     assert news["list"][0][0] == "one" and "transcript" not in news
     assert handlers.pulse("two", "") == {}
-    assert handlers.pulse("one", first["place"]) == {}
+    assert handlers.pulse("one", done["place"]) == {}
 
 
 def test_pulse_after_a_restart_of_the_app(handlers, chats):
     first = send(handlers, "hello")
     merged(handlers.follow("tab", first["place"]))
     restarted = Handlers(chats)
-    assert texts(restarted.pulse("tab", first["place"]))[0] == "hello"
-    assert "transcript" not in restarted.pulse("tab", first["place"])
+    shown = restarted.pulse("tab", first["place"])
+    assert texts(shown)[0] == "hello"
+    assert "transcript" not in restarted.pulse("tab", shown["place"])
 
 
 def test_pulse_takes_up_an_unwatched_answer(handlers, chats):
