@@ -8,7 +8,6 @@ from kernels.experts.reference import (
     Fp8Matrix,
     MxFp4Matrix,
     PackedExpert,
-    convert_mxfp4_to_fp8,
     dense_experts,
     fp8_experts,
     grouped_experts,
@@ -34,5 +33,10 @@ def _key(x: Tensor, *_: object) -> Case:
     return Case(x.device.type, x.dtype, "few tokens" if x.shape[0] <= FEW_TOKENS else "many tokens")
 
 
-mxfp4_experts = operator("mxfp4_experts", _key, __name__, "cpu")
+def _device_key(source: MxFp4Matrix, *_: object) -> Case:
+    return Case(source.codes.device.type, source.codes.dtype)
+
+
+convert_mxfp4_to_fp8 = operator("convert_mxfp4_to_fp8", _device_key, __name__, "triton")
+mxfp4_experts = operator("mxfp4_experts", _key, __name__, "triton", "cpu")
 packed_experts = operator("packed_experts", _key, __name__, "cpu")

@@ -18,6 +18,7 @@ from kernels.formats import dequantize_fp8, dequantize_mxfp4
 from kernels.swiglu import swiglu
 
 FP8_MAX = 448.0
+_FP8_NAN = 0x7F
 EXACT_SPAN = 14  # largest log2 ratio of two scales in one block that e4m3 still represents exactly
 _HEADROOM = 6  # the largest scale of a block becomes 2^6 times the block scale: 6 * 2^6 = 384 <= 448
 
@@ -66,19 +67,23 @@ def convert_mxfp4_to_fp8(source: MxFp4Matrix, codes: Tensor, scale: Tensor, bloc
     """Write MXFP4 as e4m3 with one power-of-two scale per `block` columns into a workspace, exactly where possible.
 
     Block scale = largest group scale - 6 (in exponents), floor 0. Exact while the group scales of a block span at most
-    2^14 (every e2m1 value times 2^-8..2^6 is an e4m3 number). codes float8_e4m3fn [E, rows, columns] and scale uint8
-    [E, rows, columns / block] are written in place. Returns bool [E, rows, columns / block]: blocks that are NOT exact
-    and must be multiplied from the packed source.
+    2^14 (every e2m1 value times 2^-8..2^6 is an e4m3 number). A group whose scale byte is 255 becomes NaN and counts as
+    exact. codes float8_e4m3fn [E, rows, columns] and scale uint8 [E, rows, columns / block] are written in place.
+    Returns bool [E, rows, columns / block]: blocks that are NOT exact and must be multiplied from the packed source.
     """
-    group_scale = source.scale.to(torch.int32).unflatten(-1, (-1, block // 32))
+    group_scale = source.scale.view(torch.uint8).to(torch.int32).unflatten(-1, (-1, block // 32))
+    broken = group_scale == 255
+    group_scale = group_scale.masked_fill(broken, 0)
     target = (group_scale.amax(-1) - _HEADROOM).clamp(min=0)
-    shift = group_scale - target.unsqueeze(-1)
-    unit = dequantize_mxfp4(source.codes, torch.full_like(source.scale, 127)).unflatten(-1, (-1, block // 32, 32))
-    scaled = torch.ldexp(unit, shift.unsqueeze(-1))
-    codes.copy_(scaled.flatten(-3).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn))
+    shift = (group_scale - target.unsqueeze(-1)).clamp(min=-64)  # lost either way; must not vanish in float32 too
+    one = torch.full_like(source.scale.view(torch.uint8), 127)
+    unit = dequantize_mxfp4(source.codes, one).unflatten(-1, (-1, block // 32, 32))
+    scaled = torch.ldexp(unit, shift.unsqueeze(-1)).masked_fill(broken.unsqueeze(-1), 0.0)
+    rounded = scaled.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+    bits = rounded.view(torch.uint8).masked_fill(broken.unsqueeze(-1), _FP8_NAN)
+    codes.view(torch.uint8).copy_(bits.flatten(-3))
     scale.copy_(target.to(torch.uint8))
-    restored = codes.float().unflatten(-1, (-1, block // 32, 32))
-    return (restored != scaled).flatten(-2).any(-1)
+    return (rounded.float() != scaled).flatten(-2).any(-1)
 
 
 def grouped_experts(

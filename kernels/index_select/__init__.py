@@ -14,4 +14,4 @@ def _key(queries: Tensor, weights: Tensor, keys: Tensor, *_: object) -> Case:
     return Case(keys.device.type, keys.dtype, "few queries" if queries.shape[0] <= FEW_QUERIES else "many queries")
 
 
-index_select = operator("index_select", _key, __name__, "cpu")
+index_select = operator("index_select", _key, __name__, "triton", "cpu")

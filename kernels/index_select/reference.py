@@ -16,10 +16,12 @@ def index_select(
     score(n, p) = sum_h weights[n, h] * relu(queries[n, h] . key_p) for p < visible[n]   (DeepSeek-V3.2, "lightning indexer")
 
     queries [N, heads, D]; weights float32 [N, heads] (all scale factors folded in); keys [pages, page, D], one pool
-    row per entry; page_table int [S, max_pages]; sequence int [N], the page-table row of each query;
+    row per entry, or packed FP8: uint8 [pages, page * (D + 4)], see `unpack_index_keys`; page_table int [S, max_pages]; sequence int [N], the page-table row of each query;
     visible int [N], how many entries of its sequence a query may see.
-    Returns int32 [N, K], K = min(k, longest visible), ascending positions, -1 behind the last one.
+    Returns int32 [N, K], min(k, longest visible) <= K <= k, ascending positions, -1 behind the last one.
     """
+    if keys.dtype == torch.uint8:
+        keys = unpack_index_keys(keys, queries.shape[2])
     width = min(k, int(visible.max())) if visible.numel() else 0
     chosen = torch.full((queries.shape[0], width), -1, dtype=torch.int32, device=queries.device)
     for s in range(page_table.shape[0]):
@@ -35,6 +37,21 @@ def index_select(
             picked = top_positions(scores, visible[part], k)
             chosen[part, : picked.shape[1]] = picked
     return chosen
+
+
+def index_key_page_bytes(width: int, page: int) -> int:
+    """Bytes of a page of packed index keys: e4m3 codes and one float32 scale per entry."""
+    return page * (width + 4)
+
+
+def unpack_index_keys(pool: Tensor, width: int) -> Tensor:
+    """Packed FP8 keys uint8 [pages, bytes] to float32 [pages, page, width].
+
+    A page holds the e4m3 codes of all its entries, [page, width], then one float32 scale per entry, [page].
+    """
+    page = pool.shape[1] // index_key_page_bytes(width, 1)
+    codes = pool[:, : page * width].reshape(-1, page, width).view(torch.float8_e4m3fn).float()
+    return codes * pool[:, page * width :].contiguous().view(torch.float32).unsqueeze(-1)
 
 
 def index_scores(queries: Tensor, weights: Tensor, keys: Tensor) -> Tensor:

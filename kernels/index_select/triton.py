@@ -1,0 +1,680 @@
+"""Index selection on a GPU: one launch from index queries to sorted top-k positions, without a host synchronisation.
+
+Sizes: B queries, G programs per query, N entries a query sees, D key width, H heads, K wanted, P entries per page.
+A score is handled as its key: an int32 in the order of the floats (-0 is +0, NaN is -inf).
+
+1 score    every program scores a run of entries, keeps the keys, and counts them in a histogram of 64 bins per octave
+           (positive scores; the rest is bin 0). With SAMPLE > 0 it first guesses a lower bound from its own sample
+           and lists and counts only keys above it.
+2 bound    after a grid barrier all programs find the bin of the K-th key. If a guess was too high, everything is
+           counted after all; if the bin is too full, it is split again, in the end down to one value: a pure tie.
+3 collect  keys of that bin go to one candidate list; after a second barrier all programs find the exact last key and
+           position in it and write their own part of the result, in ascending order.
+
+Nothing can overflow: lists have room for all entries, and the candidate list is used only when the bin fits.
+Scratch memory cleans itself for the next launch. All programs of a launch must be resident together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.choose import Case, Unsuitable
+from kernels.gpu import interpreted, multiprocessors, require_gpu
+from kernels.index_select.reference import index_key_page_bytes
+
+_BINS = 2048
+_COPIES = 4  # of the histogram, so that few programs add to the same address
+_ROUNDS = 4  # splits that can be needed: one around zero, then 31 bits in steps of 11
+_CANDIDATES = 1024
+FEW_QUERIES = 8
+_BUFFER = 1 << 27  # scores held at once while many queries are served
+_CONTROL = 16  # int32 words: barrier, candidate count, programs done, highest guess
+_LOWEST = tl.constexpr(-2147483648)
+_FIRST = tl.constexpr((127 - 16) << 23)  # the bits of 2^-16, where bin 1 begins
+_BIN_BITS = tl.constexpr(17)
+_BIN_WIDTH = tl.constexpr(1 << 17)
+
+
+def suits(name: str, case: Case | None) -> None:
+    """Needs a Hopper GPU."""
+    require_gpu(case)
+
+
+@triton.jit
+def _barrier(counter, target):
+    """Wait until `target` arrivals of this query's programs."""
+    tl.debug_barrier()
+    seen = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") + 1
+    while seen < target:
+        seen = tl.atomic_add(counter, 0, sem="acq_rel", scope="gpu")
+    tl.debug_barrier()
+
+
+@triton.jit
+def _ordered(x):
+    """Keys of float32 scores."""
+    x = tl.where(x == 0.0, 0.0, x)
+    x = tl.where(x != x, float("-inf"), x)
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _bin_of(key, BINS: tl.constexpr):
+    above = tl.maximum(key, _FIRST) - _FIRST
+    return tl.minimum(tl.where(key >= _FIRST, (above >> _BIN_BITS) + 1, 0), BINS - 1)
+
+
+@triton.jit
+def _add_bins(hist, b, mask, number):
+    """hist[b] += 1 where mask. Where many share a bin they are added at once, since atomics on one address queue up."""
+    left = tl.where(mask, b, -1)
+    if number > 16:
+        same = tl.full((), 16, tl.int32)
+        while same >= 16:
+            top = tl.max(left, 0)
+            same = tl.sum(((left == top) & (left >= 0)).to(tl.int32), 0)
+            if same >= 16:
+                tl.atomic_add(hist + top, same, sem="relaxed", scope="gpu")
+                left = tl.where(left == top, -1, left)
+    tl.atomic_add(hist + tl.maximum(left, 0), 1, mask=left >= 0, sem="relaxed", scope="gpu")
+
+
+@triton.jit
+def _bound(h, wanted):
+    """Of counts h[BINS]: the bin that holds the wanted-th largest, how many lie above it, how many in it."""
+    suffix = tl.cumsum(h, 0, reverse=True)
+    enough = suffix >= wanted
+    t = tl.sum(enough.to(tl.int32), 0) - 1
+    above = tl.max(tl.where(enough, 0, suffix), 0)
+    return t, above, tl.min(tl.where(enough, suffix, 2147483647), 0) - above
+
+
+@triton.jit
+def _counts(hist, BINS: tl.constexpr, COPIES: tl.constexpr):
+    bins = tl.arange(0, BINS)
+    h = tl.load(hist + bins, cache_modifier=".cg")
+    for r in tl.static_range(1, COPIES):
+        h += tl.load(hist + r * BINS + bins, cache_modifier=".cg")
+    return h
+
+
+@triton.jit
+def _scores(
+    q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride,
+    D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """float32 scores of entries n[BN] of one query; q [D, H], w [H]."""
+    d = tl.arange(0, D)
+    inside = n < N
+    if PAGE % BN == 0:
+        page = tl.load(pages_ptr + tl.min(n, 0) // PAGE).to(tl.int64)
+        at = n % PAGE
+    else:
+        page = tl.load(pages_ptr + n // PAGE, mask=inside, other=0).to(tl.int64)
+        at = n % PAGE
+    row = page * page_stride + at * D
+    key = tl.load(k_ptr + row[:, None] + d[None, :], mask=inside[:, None], other=0.0)
+    product = tl.dot(key, q, input_precision=PRECISION)
+    x = tl.sum(tl.where(product > 0.0, product, tl.where(product != product, product, 0.0)) * w[None, :], 1)
+    if PACKED:
+        x = x * tl.load(s_ptr + page * (page_stride // 4) + PAGE * D // 4 + at, mask=inside, other=0.0)
+    return x
+
+
+@triton.jit
+def _guess(keys_ptr, K, N, SAMPLE: tl.constexpr):
+    """A key that is very probably not above the K-th of all N: one of the larger keys of this program's sample.
+
+    lam of the sample's entries are expected to belong to the result; the guess leaves room for 5.5 deviations more.
+    """
+    sample = tl.load(keys_ptr + tl.arange(0, SAMPLE))
+    lam = K.to(tl.float32) * SAMPLE / N.to(tl.float32)
+    rank = (lam + 5.5 * tl.sqrt(lam) + 5.0).to(tl.int32)
+    high = tl.max(sample, 0)
+    low = tl.zeros_like(high) + _FIRST
+    guess = tl.zeros_like(high) + _LOWEST
+    if (rank * 2 < SAMPLE) & (tl.sum((sample >= low).to(tl.int32), 0) >= rank):
+        for _ in range(10):
+            middle = low + (high - low) // 2
+            if tl.sum((sample >= middle).to(tl.int32), 0) >= rank:
+                low = middle
+            else:
+                high = middle
+        guess = low
+    return guess
+
+
+@triton.jit
+def _select_kernel(
+    q_ptr,  # [B, H, D]
+    w_ptr,  # float32 [B, H]
+    k_ptr,  # key pool, pages of page_stride elements
+    s_ptr,  # float32 view of a packed pool
+    table_ptr,  # int64 [S, table_width]
+    sequence_ptr,  # int64 [B]
+    visible_ptr,  # int64 [B]
+    out_ptr,  # int32 [B, K]
+    keys_ptr,  # int32 [B, room]
+    listed_ptr,  # int32 [B, 2, room]: keys, positions
+    hist_ptr,  # int32 [B, COPIES + ROUNDS, BINS], zero
+    candidates_ptr,  # int32 [B, 2, CANDIDATES]: keys, positions
+    control_ptr,  # int32 [B, CONTROL + 2 * GROUPS], zero
+    K,
+    table_width,
+    page_stride,
+    room,
+    G: tl.constexpr,
+    GROUPS: tl.constexpr,
+    H: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BN: tl.constexpr,
+    SCAN: tl.constexpr,
+    SAMPLE: tl.constexpr,
+    BINS: tl.constexpr,
+    COPIES: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+    CONTROL: tl.constexpr,
+    PACKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+    SCORED: tl.constexpr,
+    STOP: tl.constexpr,
+):
+    b = (tl.program_id(0) // G).to(tl.int64)
+    c = tl.program_id(0) % G
+    N = tl.load(visible_ptr + b).to(tl.int32)
+    out = out_ptr + b * K
+    scan = tl.arange(0, SCAN)
+    if N <= K:
+        for t in range(c * SCAN, K, G * SCAN):
+            p = t + scan
+            tl.store(out + p, tl.where(p < N, p, -1), mask=p < K)
+    else:
+        _select(
+            q_ptr + b * (H * D), w_ptr + b * H, k_ptr, s_ptr, table_ptr + tl.load(sequence_ptr + b) * table_width, out,
+            keys_ptr + b * room, listed_ptr + b * (2 * room), hist_ptr + b * ((COPIES + ROUNDS) * BINS),
+            candidates_ptr + b * (2 * CANDIDATES), control_ptr + b * (CONTROL + 2 * GROUPS),
+            N, K, page_stride, room, c, G, GROUPS, H, HEADS, D, PAGE, BN, SCAN, SAMPLE, BINS, COPIES, ROUNDS, CANDIDATES,
+            CONTROL, PACKED, PRECISION, STAGES, SCORED, STOP,
+        )  # fmt: skip
+
+
+@triton.jit
+def _select(
+    q_ptr, w_ptr, k_ptr, s_ptr, pages_ptr, out, keys_ptr, listed_ptr, hist_ptr, candidates_ptr, control_ptr,
+    N, K, page_stride, room, c, G: tl.constexpr, GROUPS: tl.constexpr, H: tl.constexpr, HEADS: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, SCAN: tl.constexpr, SAMPLE: tl.constexpr, BINS: tl.constexpr,
+    COPIES: tl.constexpr, ROUNDS: tl.constexpr, CANDIDATES: tl.constexpr, CONTROL: tl.constexpr, PACKED: tl.constexpr,
+    PRECISION: tl.constexpr, STAGES: tl.constexpr, SCORED: tl.constexpr, STOP: tl.constexpr,
+):  # fmt: skip
+    """One query, N > K; see the head of this file. This program owns entries base .. base + length."""
+    scan = tl.arange(0, SCAN)
+    tile = tl.arange(0, BN)
+    share = tl.cdiv(tl.cdiv(N, BN), G) * BN
+    base = c * share
+    length = tl.minimum(share, tl.maximum(N - base, 0))
+    own = keys_ptr + base
+    if SAMPLE > 0:
+        list_keys, list_places = listed_ptr + base, listed_ptr + room + base
+    else:
+        list_keys, list_places = own, own
+    hist = hist_ptr + (c % COPIES) * BINS
+    head, d = tl.arange(0, HEADS), tl.arange(0, D)
+    if not SCORED:
+        q = tl.load(q_ptr + head[None, :] * D + d[:, None], mask=(head < H)[None, :], other=0.0)
+        w = tl.load(w_ptr + head, mask=head < H, other=0.0)
+
+    # 1 score
+    guess = tl.full((), -2147483648, tl.int32)
+    taken = tl.full((), 0, tl.int32)
+    if SAMPLE > 0:
+        first = tl.minimum(length, SAMPLE)
+    else:
+        first = length
+    if not SCORED:
+        for t in tl.range(0, first, BN, num_stages=STAGES):
+            n = base + t + tile
+            x = _scores(q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride, D, PAGE, BN, PACKED, PRECISION)
+            tl.store(keys_ptr + n, _ordered(x), mask=n < N)
+        tl.debug_barrier()
+    if SAMPLE > 0:
+        if length > SAMPLE:
+            guess = _guess(own, K, N, SAMPLE)
+        for t in range(0, first, SCAN):
+            at = t + scan
+            key = tl.load(own + at, mask=at < first, other=_LOWEST)
+            chosen = ((at < first) & (key >= guess)).to(tl.int32)
+            place = taken + tl.cumsum(chosen, 0) - 1
+            tl.store(list_keys + place, key, mask=chosen > 0)
+            tl.store(list_places + place, base + at, mask=chosen > 0)
+            taken += tl.sum(chosen, 0)
+        # No branch in here, or the compiler would not load ahead.
+        for t in tl.range(first, length, BN, num_stages=STAGES):
+            n = base + t + tile
+            if SCORED:
+                key = tl.load(keys_ptr + n, mask=n < N, other=_LOWEST)
+            else:
+                x = _scores(q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride, D, PAGE, BN, PACKED, PRECISION)
+                key = _ordered(x)
+                tl.store(keys_ptr + n, key, mask=n < N)
+            chosen = ((n < N) & (key >= guess)).to(tl.int32)
+            place = taken + tl.cumsum(chosen, 0) - 1
+            tl.store(list_keys + place, key, mask=chosen > 0)
+            tl.store(list_places + place, n, mask=chosen > 0)
+            taken += tl.sum(chosen, 0)
+        tl.debug_barrier()
+        tl.atomic_max(control_ptr + 3, _bin_of(guess, BINS), sem="relaxed", scope="gpu")
+    else:
+        taken = length
+    if STOP > 0:
+        for t in range(0, taken, SCAN):
+            key = tl.load(list_keys + t + scan, mask=t + scan < taken, other=_LOWEST)
+            bin_ = _bin_of(key, BINS)
+            _add_bins(hist, bin_, (t + scan < taken) & (bin_ > 0), SCAN)
+
+    if STOP > 1:
+        # 2 bound
+        arrivals = 1
+        _barrier(control_ptr, arrivals * G)
+        bins = tl.arange(0, BINS)
+        h = _counts(hist_ptr, BINS, COPIES)
+        h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
+        t_bin, above, inside = _bound(h, K)
+        if SAMPLE > 0:
+            if t_bin <= tl.load(control_ptr + 3, cache_modifier=".cg"):
+                _barrier(control_ptr, (arrivals + 1) * G)
+                for t in range(0, length, SCAN):
+                    at = t + scan
+                    key = tl.load(own + at, mask=at < length, other=_LOWEST)
+                    tl.store(list_keys + at, key, mask=at < length)
+                    tl.store(list_places + at, base + at, mask=at < length)
+                    bin_ = _bin_of(key, BINS)
+                    _add_bins(hist, bin_, (at < length) & (key < guess) & (bin_ > 0), SCAN)
+                taken = length
+                _barrier(control_ptr, (arrivals + 2) * G)
+                arrivals += 2
+                h = _counts(hist_ptr, BINS, COPIES)
+                h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
+                t_bin, above, inside = _bound(h, K)
+        low = ((t_bin.to(tl.int64) - 1) << _BIN_BITS) + _FIRST
+        high = low + _BIN_WIDTH
+        if t_bin == 0:
+            low = tl.full((), -2147483648, tl.int64)
+        if t_bin == BINS - 1:
+            high = tl.full((), 2147483648, tl.int64)
+        round_ = 0
+        while (inside > CANDIDATES) & (high - low > 1):
+            split = hist_ptr + (COPIES + round_) * BINS
+            around_zero = (low < 0) & (high > 1)
+            shift = 0
+            while ((high - low - 1) >> shift) >= BINS:
+                shift += 1
+            for t in range(0, taken, SCAN):
+                at = t + scan
+                key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST).to(tl.int64)
+                mask = (at < taken) & (key >= low) & (key < high)
+                sign = tl.where(key < 0, 0, tl.where(key == 0, 1, 2))
+                bin_ = tl.where(around_zero, sign, (key - low) >> shift)
+                bin_ = tl.where(mask, bin_, 0).to(tl.int32)
+                _add_bins(split, bin_, mask, SCAN)
+            arrivals += 1
+            _barrier(control_ptr, arrivals * G)
+            t_bin, more, inside = _bound(tl.load(split + bins, cache_modifier=".cg"), K - above)
+            above += more
+            if around_zero:
+                high = tl.where(t_bin == 0, 0, tl.where(t_bin == 1, 1, high))
+                low = tl.where(t_bin == 0, low, tl.where(t_bin == 1, 0, 1)).to(tl.int64)
+            else:
+                low = low + (t_bin.to(tl.int64) << shift)
+                high = tl.minimum(high, low + (tl.full((), 1, tl.int64) << shift))
+            round_ += 1
+
+        # 3 collect
+        wanted = K - above
+        low32, last32 = low.to(tl.int32), (high - 1).to(tl.int32)
+        fits = inside <= CANDIDATES
+        sure = 0
+        tied = 0
+        for t in range(0, taken, SCAN):
+            at = t + scan
+            key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST)
+            edge = (at < taken) & (key >= low32) & (key <= last32)
+            number = tl.sum(edge.to(tl.int32), 0)
+            sure += tl.sum(((at < taken) & (key > last32)).to(tl.int32), 0)
+            tied += number
+            if (number > 0) & fits:
+                place = tl.atomic_add(control_ptr + 1, number, sem="relaxed", scope="gpu")
+                place = place + tl.cumsum(edge.to(tl.int32), 0) - 1
+                if SAMPLE > 0:
+                    n = tl.load(list_places + at, mask=at < taken, other=0)
+                else:
+                    n = base + at
+                tl.store(candidates_ptr + place, key, mask=edge & (place < CANDIDATES))
+                tl.store(candidates_ptr + CANDIDATES + place, n, mask=edge & (place < CANDIDATES))
+        tl.store(control_ptr + CONTROL + c, sure)
+        tl.store(control_ptr + CONTROL + GROUPS + c, tied)
+        arrivals += 1
+        _barrier(control_ptr, arrivals * G)
+        # Everybody has read the histograms: clear a share of them.
+        for t in range(c * SCAN, (COPIES + ROUNDS) * BINS, G * SCAN):
+            tl.store(hist_ptr + t + scan, tl.zeros([SCAN], tl.int32), mask=t + scan < (COPIES + ROUNDS) * BINS)
+        lower = tl.arange(0, GROUPS)
+        start = tl.sum(tl.load(control_ptr + CONTROL + lower, mask=lower < c, other=0, cache_modifier=".cg"), 0)
+        ties_before = tl.sum(
+            tl.load(control_ptr + CONTROL + GROUPS + lower, mask=lower < c, other=0, cache_modifier=".cg"), 0
+        )
+        last_key = low32
+        last_place = tl.full((), 2147483647, tl.int32)
+        if fits:
+            i = tl.arange(0, CANDIDATES)
+            listed = i < inside
+            key = tl.load(candidates_ptr + i, mask=listed, other=_LOWEST, cache_modifier=".cg")
+            n = tl.load(candidates_ptr + CANDIDATES + i, mask=listed, other=2147483647, cache_modifier=".cg")
+            bottom, top = low, high  # the wanted-th largest key lies in bottom .. top - 1
+            while top - bottom > 1:
+                middle = bottom + (top - bottom) // 2
+                if tl.sum((listed & (key >= middle.to(tl.int32))).to(tl.int32), 0) >= wanted:
+                    bottom = middle
+                else:
+                    top = middle
+            last_key = bottom.to(tl.int32)
+            left = wanted - tl.sum((listed & (key > last_key)).to(tl.int32), 0)
+            equal = listed & (key == last_key)
+            if tl.sum(equal.to(tl.int32), 0) > left:
+                nearest = tl.full((), -1, tl.int32)
+                last_place = N - 1
+                while last_place - nearest > 1:
+                    place = nearest + (last_place - nearest) // 2
+                    if tl.sum((equal & (n <= place)).to(tl.int32), 0) >= left:
+                        last_place = place
+                    else:
+                        nearest = place
+            kept = listed & ((key > last_key) | (equal & (n <= last_place)))
+            start += tl.sum((kept & (n < base)).to(tl.int32), 0)
+        else:
+            start += tl.minimum(ties_before, wanted)
+        for t in range(0, taken, SCAN):
+            at = t + scan
+            key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST)
+            if SAMPLE > 0:
+                n = tl.load(list_places + at, mask=at < taken, other=0)
+            else:
+                n = base + at
+            if fits:
+                kept = (at < taken) & ((key > last_key) | ((key == last_key) & (n <= last_place)))
+            else:
+                tie = (at < taken) & (key >= low32) & (key <= last32)
+                rank = ties_before + tl.cumsum(tie.to(tl.int32), 0) - 1
+                kept = (at < taken) & ((key > last32) | (tie & (rank < wanted)))
+                ties_before += tl.sum(tie.to(tl.int32), 0)
+            number = tl.sum(kept.to(tl.int32), 0)
+            if number > 0:
+                place = start + tl.cumsum(kept.to(tl.int32), 0) - 1
+                tl.store(out + place, n, mask=kept & (place < K))
+                start += number
+    done = tl.atomic_add(control_ptr + 2, 1, sem="acq_rel", scope="gpu")
+    if done == G - 1:
+        for word in tl.static_range(4):
+            tl.store(control_ptr + word, 0)
+
+
+@triton.jit
+def _score_kernel(
+    q_ptr,  # [Q, H, D]
+    w_ptr,  # float32 [Q, H]
+    k_ptr,  # key pool, pages of page_stride elements
+    s_ptr,  # float32 view of a packed pool
+    table_ptr,  # int64 [S, table_width]
+    sequence_ptr,  # int64 [Q]
+    visible_ptr,  # int64 [Q]
+    keys_ptr,  # int32 [Q, room]
+    Q,
+    table_width,
+    page_stride,
+    room,
+    H: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BN: tl.constexpr,
+    SPAN: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    PACKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Keys of TOGETHER neighbouring queries against a span of entries; queries of one sequence share the loaded entries."""
+    query = tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER)
+    known = query < Q
+    owner = tl.load(sequence_ptr + query, mask=known, other=-1)
+    visible = tl.load(visible_ptr + query, mask=known, other=0).to(tl.int32)
+    begin = tl.program_id(0) * SPAN
+    rows = tl.arange(0, TOGETHER * HEADS)
+    head = rows % HEADS
+    row_query = tl.program_id(1) * TOGETHER + rows // HEADS
+    real = (head < H) & (row_query < Q)
+    d, tile = tl.arange(0, D), tl.arange(0, BN)
+    q_row = (row_query.to(tl.int64) * H + head)[None, :] * D
+    q = tl.load(q_ptr + q_row + d[:, None], mask=real[None, :], other=0.0)
+    w = tl.load(w_ptr + row_query * H + head, mask=real, other=0.0)
+    done = tl.full((), -1, tl.int64)
+    for _ in range(TOGETHER):
+        current = tl.min(tl.where(owner > done, owner, 9223372036854775807), 0)
+        mine = owner == current
+        longest = tl.max(tl.where(mine, visible, 0), 0)
+        done = current
+        pages_ptr = table_ptr + current * table_width
+        for t in tl.range(begin, tl.minimum(begin + SPAN, longest), BN, num_stages=STAGES):
+            n = t + tile
+            inside = n < longest
+            page = tl.load(pages_ptr + n // PAGE, mask=inside, other=0)
+            at = n % PAGE
+            key = tl.load(k_ptr + (page * page_stride + at * D)[:, None] + d[None, :], mask=inside[:, None], other=0.0)
+            product = tl.dot(key, q, input_precision=PRECISION)
+            product = tl.where(product < 0.0, 0.0, product) * w[None, :]
+            x = tl.sum(tl.reshape(product, [BN, TOGETHER, HEADS]), 2)
+            if PACKED:
+                scale = tl.load(s_ptr + page * (page_stride // 4) + PAGE * D // 4 + at, mask=inside, other=0.0)
+                x = x * scale[:, None]
+            place = query.to(tl.int64)[None, :] * room + n[:, None]
+            tl.store(keys_ptr + place, _ordered(x), mask=(n[:, None] < visible[None, :]) & mine[None, :])
+
+
+class _Scratch(NamedTuple):
+    keys: Tensor
+    listed: Tensor
+    hist: Tensor
+    candidates: Tensor
+    control: Tensor
+
+
+_scratch: dict[tuple[object, ...], _Scratch] = {}
+
+
+def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
+    """Zeroed once, left clean by every launch; one set per stream, since launches on one stream follow each other."""
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    key = (device, stream, queries, programs, room)
+    if key not in _scratch:
+        groups = triton.next_power_of_2(programs)
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        _scratch[key] = _Scratch(
+            zeros(queries, room),
+            zeros(queries, 2, room),
+            zeros(queries, _COPIES + _ROUNDS, _BINS),
+            zeros(queries, 2, _CANDIDATES),
+            zeros(queries, _CONTROL + 2 * groups),
+        )
+    return _scratch[key]
+
+
+class Tiles(NamedTuple):
+    """How a launch is cut: programs per query, entries per tile and per scan, sample size, warps, pipeline stages."""
+
+    programs: int
+    tile: int
+    scan: int
+    sample: int
+    warps: int
+    stages: int
+
+
+def tiles_for(queries: int, entries: int, processors: int, page: int) -> Tiles:
+    """The cut that was fastest in the notes' measurements: all programs resident, at least 128 entries each."""
+    tile = 64 if page % 64 == 0 else max(16, min(64, page))
+    per_query = max(1, min(processors // queries, -(-entries // 128)))
+    programs = 1 << (per_query.bit_length() - 1)
+    share = entries // programs
+    if share >= 4096 and 2 * programs * queries <= 2 * processors:
+        programs *= 2
+        share //= 2
+    sample = 512 if share >= 4096 else (256 if share >= 1024 else 0)
+    scan = 1024 if share >= 1024 else max(64, min(256, 1 << max(share - 1, 1).bit_length()))
+    return Tiles(programs, tile, scan, sample, 4, 4)
+
+
+def index_select(
+    queries: Tensor, weights: Tensor, keys: Tensor, page_table: Tensor, sequence: Tensor, visible: Tensor, k: int
+) -> Tensor:
+    """See the reference; returns K = min(k, entries that fit the page table) columns, since `visible` stays on the device.
+
+    Keys uint8 [pages, bytes] (packed FP8, see the reference) want e4m3 queries. More than a few queries are scored into a
+    bounded buffer and selected from there, one program each.
+    """
+    packed = keys.dtype == torch.uint8
+    page = keys.shape[1] // index_key_page_bytes(queries.shape[2], 1) if packed else keys.shape[1]
+    entries = page_table.shape[1] * page
+    processors = multiprocessors(keys.device)
+    out = torch.empty(queries.shape[0], min(k, entries), dtype=torch.int32, device=keys.device)
+    if len(out) <= FEW_QUERIES:
+        tiles = tiles_for(len(out), entries, 1 if interpreted() else processors, page)
+        _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles)
+        return out
+    rows = max(8, min(len(out), _BUFFER // (entries + 1024)) // 8 * 8)
+    for first in range(0, len(out), rows):
+        part = slice(first, first + rows)
+        _launch_scored(queries[part], weights[part], keys, page_table, sequence[part], visible[part], out[part], page)
+    return out
+
+
+def _launch_scored(
+    queries: Tensor,
+    weights: Tensor,
+    keys: Tensor,
+    page_table: Tensor,
+    sequence: Tensor,
+    visible: Tensor,
+    out: Tensor,
+    page: int,
+) -> None:
+    """Score a bounded number of queries into scratch memory, then select with one program each."""
+    (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
+    entries = page_table.shape[1] * page
+    tiles = Tiles(1, 1024, 1024, 512 if entries >= 4096 else 0, 4, 3)
+    scratch = _scratch_for(keys.device, count, 1, _room(entries))
+    padded = max(16, triton.next_power_of_2(heads))
+    together = max(1, 128 // padded)
+    span = 4096 if entries > 32768 else 1024
+    _score_kernel[(triton.cdiv(entries, span), triton.cdiv(count, together))](
+        queries.contiguous() if packed else queries.to(keys.dtype).contiguous(),
+        weights.float().contiguous(),
+        keys.view(torch.float8_e4m3fn) if packed else keys,
+        keys.view(torch.float32) if packed else weights,
+        page_table,
+        sequence,
+        visible,
+        scratch.keys,
+        count,
+        page_table.stride(0),
+        keys.stride(0),
+        scratch.keys.shape[1],
+        H=heads,
+        HEADS=padded,
+        D=width,
+        PAGE=page,
+        BN=128 if not interpreted() else 32,
+        SPAN=span,
+        TOGETHER=together,
+        PACKED=packed,
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32",
+        STAGES=4,
+        num_warps=8,
+    )
+    _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles, scored=True)
+
+
+def _room(entries: int) -> int:
+    return triton.cdiv(entries, 1024) * 1024 + 1024
+
+
+def _launch(
+    queries: Tensor,
+    weights: Tensor,
+    keys: Tensor,
+    page_table: Tensor,
+    sequence: Tensor,
+    visible: Tensor,
+    out: Tensor,
+    page: int,
+    tiles: Tiles,
+    scored: bool = False,
+    stop: int = 9,
+) -> None:
+    (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
+    assert keys.is_contiguous() and page_table.stride(1) == 1 and out.is_contiguous()
+    assert not packed or queries.dtype == torch.float8_e4m3fn, "packed index keys want e4m3 queries"
+    room = _room(page_table.shape[1] * page)
+    scratch = _scratch_for(keys.device, count, tiles.programs, room)
+    queries = queries.contiguous() if packed else queries.to(keys.dtype).contiguous()
+    _select_kernel[(count * tiles.programs,)](
+        queries,
+        weights.float().contiguous(),
+        keys.view(torch.float8_e4m3fn) if packed else keys,
+        keys.view(torch.float32) if packed else weights,
+        page_table,
+        sequence,
+        visible,
+        out,
+        scratch.keys,
+        scratch.listed,
+        scratch.hist,
+        scratch.candidates,
+        scratch.control,
+        out.shape[1],
+        page_table.stride(0),
+        keys.stride(0),
+        room,
+        G=tiles.programs,
+        GROUPS=triton.next_power_of_2(tiles.programs),
+        H=heads,
+        HEADS=max(16, triton.next_power_of_2(heads)),
+        D=width,
+        PAGE=page,
+        BN=tiles.tile,
+        SCAN=tiles.scan,
+        SAMPLE=tiles.sample,
+        BINS=_BINS,
+        COPIES=_COPIES,
+        ROUNDS=_ROUNDS,
+        CANDIDATES=_CANDIDATES,
+        CONTROL=_CONTROL,
+        PACKED=packed,
+        PRECISION="ieee" if keys.dtype == torch.float32 else "tf32",
+        STAGES=tiles.stages,
+        SCORED=scored,
+        STOP=stop,
+        num_warps=tiles.warps,
+    )
