@@ -19,4 +19,4 @@ def _key(q_latent: Tensor, q_rope: Tensor | None, sources: tuple[Rows, ...], *_:
     return Case(device, dtype, "few queries" if q_latent.shape[0] <= FEW_QUERIES else "many queries")
 
 
-sparse_attention = operator("sparse_attention", _key, __name__, "cpu")
+sparse_attention = operator("sparse_attention", _key, __name__, "triton", "cpu")

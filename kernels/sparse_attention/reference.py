@@ -7,11 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernels.cache_rows.reference import ENTRY_BYTES, unpack_entry_rows, unpack_latent_rows
+
 _GATHER_BUFFER = 1 << 22  # gathered float32 numbers held at once
 
 
 class Rows(NamedTuple):
-    """Cache rows that queries read: `latent` is key and value, `rope` (if any) is a further part of the key."""
+    """Cache rows that queries read: `latent` is key and value, `rope` (if any) is a further part of the key.
+
+    A uint8 `latent` holds packed rows (see kernels/cache_rows): 656 bytes include the rope part, 584 bytes have none.
+    """
 
     latent: Tensor  # [rows, C]
     rope: Tensor | None  # [rows, R]
@@ -43,17 +48,31 @@ def sparse_attention(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def _gathered(source: Rows) -> tuple[Tensor, Tensor | None]:
+    """Listed rows [N, K, C] and rope parts [N, K, R] in float32; row 0 stands in for missing ones."""
+    latent, rope, slots = source
+    index = slots.clamp(min=0).flatten().long()
+    rows = latent.index_select(0, index)
+    if latent.dtype != torch.uint8:
+        keys = None if rope is None else rope.index_select(0, index).unflatten(0, slots.shape).float()
+        return rows.unflatten(0, slots.shape).float(), keys
+    if latent.shape[1] == ENTRY_BYTES:
+        return unpack_entry_rows(rows).unflatten(0, slots.shape), None
+    values, keys = unpack_latent_rows(rows)
+    return values.unflatten(0, slots.shape), keys.unflatten(0, slots.shape)
+
+
 def _attend(
     q_latent: Tensor, q_rope: Tensor | None, sources: tuple[Rows, ...], scale: float, sinks: Tensor | None
 ) -> Tensor:
     q, q_pe = q_latent.float(), None if q_rope is None else q_rope.float()
     values, logits = [], []
-    for latent, rope, slots in sources:
-        index = slots.clamp(min=0).flatten().long()
-        rows = latent.index_select(0, index).unflatten(0, slots.shape).float()
+    for source in sources:
+        slots = source.slots
+        rows, keys = _gathered(source)
         part = torch.bmm(q, rows.transpose(1, 2))
-        if rope is not None and q_pe is not None:
-            part += torch.bmm(q_pe, rope.index_select(0, index).unflatten(0, slots.shape).float().transpose(1, 2))
+        if keys is not None and q_pe is not None:
+            part += torch.bmm(q_pe, keys.transpose(1, 2))
         missing = (slots < 0).unsqueeze(1)
         logits.append((part * scale).masked_fill_(missing, float("-inf")))
         values.append(rows.masked_fill(missing.transpose(1, 2), 0.0) if bool(missing.any()) else rows)

@@ -1,0 +1,107 @@
+"""Sparse attention and packed cache rows in Triton against the references."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.cache_rows import reference as rows_reference
+from kernels.sparse_attention import Rows, reference
+from tests.kernels.cases import AttentionCase, attentions, listed, random_generator, to
+from tests.support.compare import cosine, relative_rms
+
+kernels = pytest.importorskip("kernels.sparse_attention.triton")
+writers = pytest.importorskip("kernels.cache_rows.triton")
+
+
+def off(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual.double().cpu() - expected.double()).norm() / expected.double().norm().clamp(min=1e-30))
+
+
+@pytest.mark.parametrize(("name", "case"), list(attentions()))
+def test_exact_rows(name: str, case: AttentionCase, device: str) -> None:
+    actual = kernels.sparse_attention(*to(case, device))
+    expected = reference.sparse_attention(*case)
+    assert actual.isfinite().all(), name
+    assert off(actual, expected) < 3e-6, name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("index", range(8))
+def test_bfloat16_rows(index: int) -> None:
+    name, case = list(attentions(torch.bfloat16))[index]
+    first = kernels.sparse_attention(*to(case, "cuda"))
+    assert off(first, reference.sparse_attention(*case)) < 5e-3, name
+    assert all(torch.equal(first, kernels.sparse_attention(*to(case, "cuda"))) for _ in range(20)), name
+
+
+def packed(latent: torch.Tensor, rope: torch.Tensor | None) -> torch.Tensor:
+    if rope is None:
+        return rows_reference.pack_entry_rows(latent)
+    return rows_reference.pack_latent_rows(latent, rope)
+
+
+@pytest.mark.parametrize("rope", [64, 0])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_packed_rows(rope: int, queries: int, device: str) -> None:
+    """656 and 584 bytes; against the reference on the same packed rows, and on the rows before packing."""
+    random = random_generator(rope)
+    latent, keys = torch.randn(90, 512, generator=random), torch.randn(90, 64, generator=random) if rope else None
+    pool = packed(latent, keys)
+    used = ([70, 70, 5], [20, 3, 0])
+    slots = [listed(random, queries, width, 90, count) for width, count in zip((70, 20), used, strict=True)]
+    q = torch.randn(queries, 16, 512, generator=random)
+    r = torch.randn(queries, 16, 64, generator=random) if rope else None
+    sinks = torch.randn(16, generator=random)
+    sources = tuple(Rows(pool, None, s) for s in slots)
+    plain = tuple(Rows(latent, keys, s) for s in slots)
+    scale = 0.06
+    actual = kernels.sparse_attention(*to((q, r, sources, scale, sinks), device)).cpu()
+    same = reference.sparse_attention(q, r, sources, scale, sinks)
+    assert relative_rms(actual, same) < 5e-3
+    unpacked = reference.sparse_attention(q, r, plain, scale, sinks)
+    assert cosine(same, unpacked) > 0.999
+
+
+def test_packing_keeps_values_within_e4m3_steps() -> None:
+    random = random_generator(0)
+    latent, rope = torch.randn(20, 512, generator=random) * 10 ** torch.randn(20, 1, generator=random), torch.randn(20, 64, generator=random)
+    back, keys = rows_reference.unpack_latent_rows(rows_reference.pack_latent_rows(latent, rope))
+    assert relative_rms(back, latent) < 0.04
+    assert torch.equal(keys, rope.bfloat16().float())
+    entry = rows_reference.unpack_entry_rows(rows_reference.pack_entry_rows(latent))
+    assert relative_rms(entry, latent) < 0.04
+    assert torch.equal(entry[:, 448:], latent[:, 448:].bfloat16().float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cache_writes_are_bit_equal(dtype: torch.dtype, device: str) -> None:
+    random = random_generator(1)
+    latent = (torch.randn(9, 576, generator=random) * 10 ** torch.randn(9, 1, generator=random)).to(dtype)
+    latent[3] = 0
+    latent[4, :5] = torch.tensor([448.0, -448.0, 1e-6, 3e4, 0.0])
+    slots = torch.tensor([5, 0, 11, 3, -1, 7, 2, 1, 12])
+    for bytes_, write, args in (
+        (656, "write_latent_rows", (latent[:, :512], latent[:, 512:])),
+        (584, "write_entry_rows", (latent[:, :512],)),
+    ):
+        expected = torch.full((13, bytes_), 0xAA, dtype=torch.uint8)
+        actual = expected.to(device)
+        getattr(rows_reference, write)(expected, slots, *args)
+        getattr(writers, write)(actual, slots.to(device), *to(args, device))
+        assert torch.equal(actual.cpu(), expected), write
+
+
+@pytest.mark.gpu
+def test_rows_far_beyond_two_to_the_31_bytes() -> None:
+    rows = (1 << 31) // 656 + 1000
+    pool = torch.zeros(rows, 656, dtype=torch.uint8, device="cuda")
+    random = torch.Generator("cuda").manual_seed(0)
+    latent = torch.randn(64, 512, generator=random, device="cuda")
+    rope = torch.randn(64, 64, generator=random, device="cuda")
+    slots = rows - 1 - torch.arange(64, device="cuda")
+    writers.write_latent_rows(pool, slots, latent, rope)
+    q, r = torch.randn(1, 64, 512, device="cuda").bfloat16(), torch.randn(1, 64, 64, device="cuda").bfloat16()
+    actual = kernels.sparse_attention(q, r, (Rows(pool, None, slots[None]),), 0.05, None)
+    expected = reference.sparse_attention(q, r, (Rows(pool[slots], None, torch.arange(64, device="cuda")[None]),), 0.05, None)
+    assert off(actual, expected.cpu()) < 2e-2
