@@ -315,28 +315,16 @@ class Session:
             with self._lock:
                 self._request = None
             raise
-        return self._listen(request)
-
-    def _listen(self, request: Request) -> Iterator[Event]:
-        ended = False
-        try:
-            while (event := request.events.get()) is not None:
-                if isinstance(event, EngineError):
-                    ended = request.events.get() is None
-                    raise event
-                yield event
-            ended = True
-        finally:
-            if not ended:
-                self._cancel(request)
-                while request.events.get() is not None:
-                    pass
-            with self._lock:
-                self._request = None
+        return Reply(self, request)
 
     def _cancel(self, request: Request) -> None:
         request.cancelled.set()
         self._engine._scheduler.wake()
+
+    def _ended(self, request: Request) -> None:
+        with self._lock:
+            if self._request is request:
+                self._request = None
 
     def cancel(self) -> None:
         """Stop answering within one token or one prefill chunk; the iterator ends with Finished("cancelled")."""
@@ -356,3 +344,43 @@ class Session:
         engine._scheduler.forget(engine._scheduler.conversation(self._id))
         with engine._lock:
             engine._sessions.pop(self._id, None)
+
+
+class Reply(Iterator[Event]):
+    """The events of one answer. Closing it, or losing the last reference to it, cancels what is not finished.
+
+    A class and not a generator: the code of a generator that nobody ever asked for an event does not run when it is closed.
+    """
+
+    def __init__(self, session: Session, request: Request) -> None:
+        self._session, self._request = session, request
+        self._open = True
+
+    def __next__(self) -> Event:
+        if not self._open:
+            raise StopIteration
+        event = self._request.events.get()
+        if event is None:
+            self._end()
+            raise StopIteration
+        if isinstance(event, (Finished, EngineError)):  # nothing but the closing None follows
+            self._request.events.get()
+            self._end()
+        if isinstance(event, EngineError):
+            raise event
+        return event
+
+    def close(self) -> None:
+        """Cancel, wait until the engine has let go, and free the session for its next reply."""
+        if self._open:
+            self._session._cancel(self._request)
+            while self._request.events.get() is not None:
+                pass
+            self._end()
+
+    def _end(self) -> None:
+        self._open = False
+        self._session._ended(self._request)
+
+    def __del__(self) -> None:
+        self.close()

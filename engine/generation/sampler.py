@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.errors import BadRequest
+from engine.errors import BadRequest, EngineError
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Sampling:
 
     def check(self) -> None:
         """Raise BadRequest for values that make no sense."""
+        if self.seed is not None and not -(1 << 63) <= self.seed < 1 << 63:
+            raise BadRequest(f"seed is {self.seed}; it must be a 64-bit whole number.")
         limits = (
             ("temperature", self.temperature, 0.0, 100.0),
             ("top_p", self.top_p, 0.0, 1.0),
@@ -52,8 +54,11 @@ class Sampler:
         if options.repetition_penalty != 1.0 and seen is not None and seen.numel():
             logits = _penalised(logits, seen, options.repetition_penalty)
         if options.temperature == 0:
-            return int(logits.argmax())
+            best = logits.max(-1)
+            _require_number(best.values)
+            return int(best.indices)
         scores, ids = (logits / options.temperature).sort(descending=True, stable=True)
+        _require_number(scores[0])
         if options.top_k:
             scores, ids = scores[: options.top_k], ids[: options.top_k]
         chances = scores.softmax(-1)
@@ -64,6 +69,12 @@ class Sampler:
         if options.min_p > 0.0:
             chances = chances[chances >= options.min_p * chances[0]]
         return int(ids[torch.multinomial(chances, 1, generator=self._generator)])
+
+
+def _require_number(largest: Tensor) -> None:
+    """NaN sorts as the largest of all, so looking at one value finds them."""
+    if not bool(largest.isfinite()):
+        raise EngineError("The model computed values that are not numbers; its files may be damaged.")
 
 
 def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

@@ -142,8 +142,13 @@ class Scheduler:
     def _admit(self) -> None:
         while self._waiting and len(self._active) < self._limits.max_batch:
             request = next((r for r in self._waiting if not r.conversation.busy), None)
-            if request is None or not self._place(request):
-                break
+            try:
+                if request is None or not self._place(request):
+                    break
+            except Exception as error:
+                assert request is not None
+                self._fail(error, [request])
+                continue
             self._waiting.remove(request)
             self._active.append(request)
         for position, request in enumerate(self._waiting):
@@ -213,7 +218,7 @@ class Scheduler:
         """Everyone's next token, and one chunk of the prompt that has waited longest."""
         chunks = []
         for request in [r for r in self._active if r.state == "decode"]:
-            if self._make_room(request, request.fed + 1):
+            if request.state == "decode" and self._make_room(request, request.fed + 1):  # an older one may need the room
                 chunks.append((request, self._chunk(request, request.fed + 1)))
         chunks = [(r, c) for r, c in chunks if r.state == "decode"]  # making room may have sent one back to the queue
         prefilling = next((r for r in self._active if r.state == "prefill"), None)
@@ -306,8 +311,11 @@ class Scheduler:
                 if request.fed - self._sealed_tokens(request) >= SEAL_EVERY_TOKENS:
                     self._seal(request)
             if chunk.want_logits == "last":
-                self._next_token(request, logits[row])
                 row += 1
+                try:
+                    self._next_token(request, logits[row - 1])
+                except Exception as error:
+                    self._fail(error, [request])
 
     def _next_token(self, request: Request, logits: Tensor) -> None:
         if request.state == "prefill":
@@ -405,9 +413,11 @@ class Scheduler:
         """A step went wrong: these requests end with the error, their cached tokens are not trusted any more."""
         if not isinstance(error, EngineError):
             log.error("engine step failed", exc_info=error)
-            error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {" ".join(str(error).split())}).")
+            reason = " ".join(str(error).split())
+            error = EngineError(f"The engine failed unexpectedly ({type(error).__name__}: {reason}).")
         for request in requests:
             self._release(request, failed=True)
+            request.conversation.busy = False
             self._unload(request.conversation)
             request.events.put(error)
             request.events.put(None)
