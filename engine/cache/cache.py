@@ -128,14 +128,16 @@ class KvCache:
         Frontiers are taken over, so `stop` must be where they were exported. Sets the length to `stop`.
         """
         assert start == sequence.length
+        staging = _Staging(self.device)
         for pool in self.layout.pools:
             first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
             offset = saved_start // pool.tokens_per_entry
             rows = tensors[f"{pool.layer}.{pool.name}"][first - offset : last - offset]
             target = self._pools[pool.layer, pool.name]
-            target.flatten(0, 1).index_copy_(0, self._flat_rows(sequence, pool, first, last), rows.to(target.device))
+            target.flatten(0, 1).index_copy_(0, self._flat_rows(sequence, pool, first, last), staging.upload(rows))
         for (layer, name), tensor in self._frontiers.items():
             tensor[sequence.row].copy_(tensors[f"{layer}.{name}"])
+        staging.finish()
         sequence.length = stop
 
     def accepts(self, tokens: int, start: int, tensors: Mapping[str, Tensor]) -> bool:
@@ -173,3 +175,36 @@ class KvCache:
         rows = [s.row for s in self._live]
         num_rows = len(rows) + len(self._free_rows)
         assert sorted(itertools.chain(rows, self._free_rows)) == list(range(num_rows)), "a row is lost or shared"
+
+
+class _Staging:
+    """Uploads to a GPU through two pinned buffers, so that copying one tensor in overlaps sending the one before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._buffers: list[Tensor | None] = [None, None]
+        self._sent: list[torch.cuda.Event | None] = [None, None]
+        self._turn = 0
+
+    def upload(self, rows: Tensor) -> Tensor:
+        """`rows` on the device; on the CPU that is where they are."""
+        if self._device.type != "cuda":
+            return rows
+        self._turn = turn = 1 - self._turn
+        event, buffer = self._sent[turn], self._buffers[turn]
+        if event is not None:
+            event.synchronize()
+        if buffer is None or buffer.numel() < rows.nbytes:
+            buffer = self._buffers[turn] = torch.empty(rows.nbytes, dtype=torch.uint8, pin_memory=True)
+        pinned = buffer[: rows.nbytes].view(rows.dtype).view(rows.shape)
+        pinned.copy_(rows)
+        sent = pinned.to(self._device, non_blocking=True)
+        event = self._sent[turn] = torch.cuda.Event()
+        event.record()
+        return sent
+
+    def finish(self) -> None:
+        """Wait until nothing reads the buffers any more."""
+        for event in self._sent:
+            if event is not None:
+                event.synchronize()

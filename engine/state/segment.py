@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from engine.errors import BadCheckpoint, BadState
 FORMAT = 1
 SUFFIX = ".kv"
 _SEAL_BYTES = 32
+_PARALLEL_BYTES = 4 << 20  # less is hashed sooner than threads are started
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,14 @@ def _digest(tensor: Tensor) -> str:
     return hashlib.blake2b(memoryview(flat.numpy()), digest_size=16).hexdigest()
 
 
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Digests of all tensors, several at once: hashing (and the disk reads it causes) runs outside of Python's lock."""
+    if sum(t.nbytes for t in tensors.values()) < _PARALLEL_BYTES:
+        return {name: _digest(tensor) for name, tensor in tensors.items()}
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
+
+
 def _seal(header: bytes, digests: Mapping[str, str]) -> bytes:
     seal = hashlib.blake2b(header, digest_size=_SEAL_BYTES)
     for name in sorted(digests):
@@ -79,7 +89,7 @@ def _seal(header: bytes, digests: Mapping[str, str]) -> bytes:
 
 def write_segment(folder: Path, head: SegmentHead, tensors: Mapping[str, Tensor]) -> Path:
     """Write `folder/<key>.kv` so that it is either complete and on the disk, or not there. Raises OSError."""
-    digests = {name: _digest(tensor) for name, tensor in tensors.items()}
+    digests = _digests(tensors)
     metadata = {"head": json.dumps(asdict(head)), "digests": json.dumps(digests), "format": str(FORMAT)}
     path = folder / f"{head.key}{SUFFIX}"
     beside = folder / f".{head.key}.{os.getpid()}.part"
@@ -172,9 +182,10 @@ def read_segment(path: Path) -> Segment:
     if end != path.stat().st_size:
         raise BadState(f"{path.name} is damaged: it has {path.stat().st_size} bytes instead of {end}.")
     tensors = {name: entry.view() for name, entry in entries.items()}
-    for name, digest in digests.items():
-        if _digest(tensors[name]) != digest:
+    seal = bytes(tensors.pop("seal").tolist())
+    for name, digest in _digests(tensors).items():
+        if digest != digests[name]:
             raise BadState(f"{path.name} is damaged: the bytes of {name} have changed.")
-    if bytes(tensors.pop("seal").tolist()) != _seal(raw, digests):
+    if seal != _seal(raw, digests):
         raise BadState(f"{path.name} is damaged: its seal is broken.")
     return Segment(head, tensors)
