@@ -58,7 +58,9 @@ def unpack_entry_rows(rows: Tensor) -> Tensor:
     codes, rope, scale = rows.split([_ENTRY_CODES, ENTRY_ROPE * 2, 8], dim=1)
     values = codes.contiguous().view(torch.float8_e4m3fn).float().unflatten(-1, (-1, ENTRY_GROUP))
     factor = (scale[:, :7].to(torch.int32) << 23).view(torch.float32)
-    return torch.cat([(values * factor.unsqueeze(-1)).flatten(-2), rope.contiguous().view(torch.bfloat16).float()], dim=1)
+    return torch.cat(
+        [(values * factor.unsqueeze(-1)).flatten(-2), rope.contiguous().view(torch.bfloat16).float()], dim=1
+    )
 
 
 def write_latent_rows(pool: Tensor, slots: Tensor, latent: Tensor, rope: Tensor) -> None:

@@ -33,60 +33,41 @@ def _rows(
 ):  # fmt: skip
     """Rows [BK, WIDE] and, with R > 0, their rope parts [BK, RP]; absent rows are zero."""
     c, r = tl.arange(0, WIDE), tl.arange(0, RP)
+    there = real[:, None]
     if FORMAT == 0:
-        x = tl.load(latent_ptr + row[:, None] * C + c[None, :], mask=real[:, None] & (c < C)[None, :], other=0.0)
+        x = tl.load(latent_ptr + row[:, None] * C + c[None, :], mask=there & (c < C)[None, :], other=0.0).to(COMPUTE)
         y = x
         if R > 0:
-            y = tl.load(rope_ptr + row[:, None] * R + r[None, :], mask=real[:, None] & (r < R)[None, :], other=0.0)
-        return x.to(COMPUTE), y.to(COMPUTE)
-    BYTES: tl.constexpr = FORMAT
-    if FORMAT == 656:
-        codes = tl.load(latent_ptr + row[:, None] * BYTES + c[None, :], mask=real[:, None], other=0.0)
-        scale = tl.load(
-            scale_ptr + row[:, None] * (BYTES // 4) + 128 + tl.arange(0, 4)[None, :], mask=real[:, None], other=0.0
-        )
-        x = tl.reshape(codes.to(tl.float32), [row.shape[0], 4, 128]) * scale[:, :, None]
+            y = tl.load(rope_ptr + row[:, None] * R + r[None, :], mask=there & (r < R)[None, :], other=0.0).to(COMPUTE)
+    elif FORMAT == 656:
+        codes = tl.load(latent_ptr + row[:, None] * 656 + c[None, :], mask=there, other=0.0)
+        part = tl.arange(0, 4)
+        factor = tl.load(scale_ptr + row[:, None] * 164 + 128 + part[None, :], mask=there, other=0.0)
+        x = tl.reshape(codes.to(tl.float32), [row.shape[0], 4, 128]) * factor[:, :, None]
         x = tl.reshape(x, [row.shape[0], WIDE]).to(COMPUTE)
-        y = tl.load(rope_ptr + row[:, None] * (BYTES // 2) + 264 + r[None, :], mask=real[:, None], other=0.0)
-        return x, y.to(COMPUTE)
-    codes = tl.load(latent_ptr + row[:, None] * BYTES + c[None, :], mask=real[:, None] & (c < 448)[None, :], other=0.0)
-    group = tl.arange(0, 8)
-    byte = tl.load(scale_ptr + row[:, None] * BYTES + 576 + group[None, :], mask=real[:, None], other=0).to(tl.int32)
-    scale = (byte << 23).to(tl.float32, bitcast=True)
-    x = tl.reshape(tl.reshape(codes.to(tl.float32), [row.shape[0], 8, 64]) * scale[:, :, None], [row.shape[0], WIDE])
-    turned = tl.load(
-        rope_ptr + row[:, None] * (BYTES // 2) + (c - 224)[None, :], mask=real[:, None] & (c >= 448)[None, :], other=0.0
-    )
-    x = (x.to(COMPUTE) + turned.to(COMPUTE)).to(COMPUTE)
-    return x, x
+        y = tl.load(rope_ptr + row[:, None] * 328 + 264 + r[None, :], mask=there, other=0.0).to(COMPUTE)
+    else:
+        codes = tl.load(latent_ptr + row[:, None] * 584 + c[None, :], mask=there & (c < 448)[None, :], other=0.0)
+        part = tl.arange(0, 8)
+        byte = tl.load(scale_ptr + row[:, None] * 584 + 576 + part[None, :], mask=there, other=0).to(tl.int32)
+        factor = (byte << 23).to(tl.float32, bitcast=True)
+        x = tl.reshape(codes.to(tl.float32), [row.shape[0], 8, 64]) * factor[:, :, None]
+        x = tl.reshape(x, [row.shape[0], WIDE])
+        turned = tl.load(
+            rope_ptr + row[:, None] * 292 + (c - 224)[None, :], mask=there & (c >= 448)[None, :], other=0.0
+        )
+        x = (x + turned.to(tl.float32)).to(COMPUTE)
+        y = x
+    return x, y
 
 
 @triton.jit
-def _attend(
-    q, q_rope, acc, peak, total, latent_ptr, rope_ptr, scale_ptr, slots_ptr, first, last, count, scale,
-    C: tl.constexpr, WIDE: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, BK: tl.constexpr, FORMAT: tl.constexpr,
-    COMPUTE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Continue a softmax over list places first .. last of one source."""
-    lane = tl.arange(0, BK)
-    for t in tl.range(first, last, BK, num_stages=STAGES):
-        place = t + lane
-        slot = tl.load(slots_ptr + place, mask=place < count, other=-1).to(tl.int64)
-        real = slot >= 0
-        x, y = _rows(
-            latent_ptr, rope_ptr, scale_ptr, tl.maximum(slot, 0), real, C, WIDE, R, RP, FORMAT, COMPUTE
-        )  # fmt: skip
-        logits = tl.dot(q, tl.trans(x), input_precision=PRECISION)
-        if R > 0:
-            logits = tl.dot(q_rope, tl.trans(y), logits, input_precision=PRECISION)
-        logits = tl.where(real[None, :], logits * scale, -1e30)
-        higher = tl.maximum(peak, tl.max(logits, 1))
-        fade = tl.exp2(peak - higher)
-        weight = tl.where(real[None, :], tl.exp2(logits - higher[:, None]), 0.0)
-        total = total * fade + tl.sum(weight, 1)
-        peak = higher
-        acc = tl.dot(weight.to(COMPUTE), x, acc * fade[:, None], input_precision=PRECISION)
-    return acc, peak, total
+def _joined(a_ptr, b_ptr, in_a, SOURCES: tl.constexpr):
+    """Base pointer of each place of the joined list."""
+    if SOURCES == 2:
+        return tl.where(in_a, a_ptr, b_ptr)
+    else:
+        return a_ptr
 
 
 @triton.jit
@@ -112,8 +93,7 @@ def _attention_kernel(
     RP: tl.constexpr,
     BK: tl.constexpr,
     SPLITS: tl.constexpr,
-    FORMAT_A: tl.constexpr,
-    FORMAT_B: tl.constexpr,
+    FORMAT: tl.constexpr,
     SOURCES: tl.constexpr,
     SINKS: tl.constexpr,
     COMPUTE: tl.constexpr,
@@ -139,18 +119,37 @@ def _attention_kernel(
     acc = tl.zeros([BH, WIDE], tl.float32)
     peak = tl.full([BH], -1e30, tl.float32)
     total = tl.zeros([BH], tl.float32)
-    begin, end = split * share * BK, (split + 1) * share * BK
-    acc, peak, total = _attend(
-        q, q_rope, acc, peak, total, latent_a, rope_a, scale_a, slots_a + n * count_a, begin, tl.minimum(end, count_a),
-        count_a, scale, C, WIDE, R, RP, BK, FORMAT_A, COMPUTE, PRECISION, STAGES,
-    )  # fmt: skip
+    ahead = tl.cdiv(count_a, BK) * BK
+    end = ahead
     if SOURCES == 2:
-        ahead = tl.cdiv(count_a, BK) * BK
-        acc, peak, total = _attend(
-            q, q_rope, acc, peak, total, latent_b, rope_b, scale_b, slots_b + n * count_b,
-            tl.maximum(begin - ahead, 0), tl.minimum(end - ahead, count_b), count_b, scale,
-            C, WIDE, R, RP, BK, FORMAT_B, COMPUTE, PRECISION, STAGES,
+        end += count_b
+    lane = tl.arange(0, BK)
+    for t in tl.range(split * share * BK, tl.minimum((split + 1) * share * BK, end), BK, num_stages=STAGES):
+        place = t + lane
+        slot = tl.load(slots_a + n * count_a + place, mask=place < count_a, other=-1).to(tl.int64)
+        in_a = place < ahead
+        if SOURCES == 2:
+            other = (place >= ahead) & (place - ahead < count_b)
+            slot = tl.where(
+                in_a, slot, tl.load(slots_b + n * count_b + place - ahead, mask=other, other=-1).to(tl.int64)
+            )
+        real = slot >= 0
+        x, y = _rows(
+            _joined(latent_a, latent_b, in_a[:, None], SOURCES),
+            _joined(rope_a, rope_b, in_a[:, None], SOURCES),
+            _joined(scale_a, scale_b, in_a[:, None], SOURCES),
+            tl.maximum(slot, 0), real, C, WIDE, R, RP, FORMAT, COMPUTE,
         )  # fmt: skip
+        logits = tl.dot(q, tl.trans(x), input_precision=PRECISION)
+        if R > 0:
+            logits = tl.dot(q_rope, tl.trans(y), logits, input_precision=PRECISION)
+        logits = tl.where(real[None, :], logits * scale, -1e30)
+        higher = tl.maximum(peak, tl.max(logits, 1))
+        fade = tl.exp2(peak - higher)
+        weight = tl.where(real[None, :], tl.exp2(logits - higher[:, None]), 0.0)
+        total = total * fade + tl.sum(weight, 1)
+        peak = higher
+        acc = tl.dot(weight.to(COMPUTE), x, acc * fade[:, None], input_precision=PRECISION)
     inside = known[:, None] & (c < C)[None, :]
     if SPLITS == 1:
         if SINKS:
@@ -231,6 +230,7 @@ def sparse_attention(
     assert len(sources) in (1, 2) and q_latent.stride(2) == 1
     parts = [_source(rows) for rows in sources]
     a, b = parts[0], parts[-1]
+    assert a.format == b.format and a.latent.dtype == b.latent.dtype, "both sources must have one row format"
     packed = a.format > 0
     rope = 0 if q_rope is None else q_rope.shape[2]
     out = torch.empty(queries, heads, width, dtype=q_latent.dtype, device=q_latent.device)
@@ -259,7 +259,7 @@ def sparse_attention(
         q_latent if sinks is None else sinks, out, scratch, sums, scale * _LOG2_E, a.count, b.count, share,
         q_latent.stride(0), q_latent.stride(1), r.stride(0), r.stride(1),
         H=heads, BH=block_heads, C=width, WIDE=wide, R=rope, RP=max(16, triton.next_power_of_2(max(rope, 1))), BK=tile,
-        SPLITS=splits, FORMAT_A=a.format, FORMAT_B=b.format, SOURCES=len(sources), SINKS=sinks is not None,
+        SPLITS=splits, FORMAT=a.format, SOURCES=len(sources), SINKS=sinks is not None,
         COMPUTE=tl.float32 if exact else tl.bfloat16, PRECISION="ieee" if exact else "tf32",
         STAGES=2, num_warps=8 if wide >= 256 else 4,
     )  # fmt: skip

@@ -65,7 +65,10 @@ def test_packed_rows(rope: int, queries: int, device: str) -> None:
 
 def test_packing_keeps_values_within_e4m3_steps() -> None:
     random = random_generator(0)
-    latent, rope = torch.randn(20, 512, generator=random) * 10 ** torch.randn(20, 1, generator=random), torch.randn(20, 64, generator=random)
+    latent, rope = (
+        torch.randn(20, 512, generator=random) * 10 ** torch.randn(20, 1, generator=random),
+        torch.randn(20, 64, generator=random),
+    )
     back, keys = rows_reference.unpack_latent_rows(rows_reference.pack_latent_rows(latent, rope))
     assert relative_rms(back, latent) < 0.04
     assert torch.equal(keys, rope.bfloat16().float())
@@ -103,5 +106,7 @@ def test_rows_far_beyond_two_to_the_31_bytes() -> None:
     writers.write_latent_rows(pool, slots, latent, rope)
     q, r = torch.randn(1, 64, 512, device="cuda").bfloat16(), torch.randn(1, 64, 64, device="cuda").bfloat16()
     actual = kernels.sparse_attention(q, r, (Rows(pool, None, slots[None]),), 0.05, None)
-    expected = reference.sparse_attention(q, r, (Rows(pool[slots], None, torch.arange(64, device="cuda")[None]),), 0.05, None)
+    expected = reference.sparse_attention(
+        q, r, (Rows(pool[slots], None, torch.arange(64, device="cuda")[None]),), 0.05, None
+    )
     assert off(actual, expected.cpu()) < 2e-2
