@@ -12,7 +12,7 @@ from engine.cache.cache import CachedSequence, Snapshot
 from engine.chat.detokenizer import AnswerStream
 from engine.chat.prompt import Prompt
 from engine.errors import EngineError
-from engine.events import Event
+from engine.events import Event, Stats
 from engine.generation.sampler import Sampler
 from engine.state.store import RestoredPrefix
 
@@ -76,3 +76,21 @@ class Request:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.prompt)
+
+    def stats(self, context_limit_tokens: int) -> Stats:
+        """Counters and times up to now."""
+        now = time.perf_counter()
+        admitted = self.admitted or now
+        first = self.first_token or now
+        return Stats(
+            prompt_tokens=len(self.prompt),
+            reused_tokens=self.reused,
+            restored_tokens=self.restored,
+            new_tokens=self.generated,
+            context_tokens=self.fed,
+            context_limit_tokens=context_limit_tokens,
+            queue_ms=1e3 * (admitted - self.started),
+            restore_ms=self.restore_ms,
+            prefill_ms=1e3 * (first - admitted),
+            decode_ms=1e3 * (now - first),
+        )

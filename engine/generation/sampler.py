@@ -10,6 +10,9 @@ from torch import Tensor
 from engine.errors import BadRequest, EngineError
 
 
+_COLDEST = 1e-4  # below it only the best id has a chance, and logits / temperature could overflow
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Resolved options; temperature 0 is greedy. Filters apply in the order of the fields."""
@@ -53,7 +56,7 @@ class Sampler:
         options = self._options
         if options.repetition_penalty != 1.0 and seen is not None and seen.numel():
             logits = _penalised(logits, seen, options.repetition_penalty)
-        if options.temperature == 0:
+        if options.temperature < _COLDEST:
             best = logits.max(-1)
             _require_number(best.values)
             return int(best.indices)

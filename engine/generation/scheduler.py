@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from engine.cache.cache import KvCache
-from engine.chat.prompt import ImageSpan, Prompt
+from engine.chat.prompt import Prompt
 from engine.errors import EngineError, PromptTooLong
-from engine.events import Finished, FinishReason, Prefill, Queued, Stats
+from engine.events import Finished, FinishReason, Prefill, Queued
 from engine.generation.keeper import StateKeeper
+from engine.generation.pictures import EncodedPictures
 from engine.generation.request import Conversation, Request
 from engine.model.batch import Chunk, build_batch
 from engine.model.loader import LoadedModel
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_KEPT_PICTURES = 64
 SEAL_EVERY_TOKENS = 2048  # of a long prompt, so that a kill loses little
 
 
@@ -52,7 +52,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
         self._conversations: dict[str, Conversation] = {}
-        self._pictures: OrderedDict[str, Tensor] = OrderedDict()
+        self._pictures = EncodedPictures(model.vision, cache.device)
         self._stopping = False
         self.steps = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -218,7 +218,9 @@ class Scheduler:
         """Everyone's next token, and one chunk of the prompt that has waited longest."""
         chunks = []
         for request in [r for r in self._active if r.state == "decode"]:
-            if request.state == "decode" and self._make_room(request, request.fed + 1):  # an older one may need the room
+            if request.state == "decode" and self._make_room(
+                request, request.fed + 1
+            ):  # an older one may need the room
                 chunks.append((request, self._chunk(request, request.fed + 1)))
         chunks = [(r, c) for r, c in chunks if r.state == "decode"]  # making room may have sent one back to the queue
         prefilling = next((r for r in self._active if r.state == "prefill"), None)
@@ -276,20 +278,9 @@ class Scheduler:
             token_ids=torch.tensor(request.tokens[start:stop]),
             rope_positions=known,
             is_image=prompt.is_image(start, stop) if prompt.spans else None,
-            embeddings=prompt.picture_rows(start, stop, self._picture),
+            embeddings=prompt.picture_rows(start, stop, self._pictures),
             want_logits="last" if stop == len(request.tokens) else "none",
         )
-
-    def _picture(self, span: ImageSpan) -> Tensor:
-        """Embedding rows of a picture, encoded once per content."""
-        image = span.image
-        if image.digest not in self._pictures:
-            assert self._model.vision is not None
-            self._pictures[image.digest] = self._model.vision(image.pixels.to(self._cache.device), image.grid)
-            while len(self._pictures) > _KEPT_PICTURES:
-                self._pictures.popitem(last=False)
-        self._pictures.move_to_end(image.digest)
-        return self._pictures[image.digest]
 
     def _step(self, chunks: list[tuple[Request, Chunk]]) -> None:
         logits = self._model.transformer(build_batch([c for _, c in chunks], self._cache))
@@ -359,23 +350,7 @@ class Scheduler:
             return
         self._emit(request, request.stream.finish())
         self._release(request)
-        now = time.perf_counter()
-        admitted = request.admitted or now
-        first = request.first_token or now
-        request.events.put(
-            Stats(
-                prompt_tokens=len(request.prompt),
-                reused_tokens=request.reused,
-                restored_tokens=request.restored,
-                new_tokens=request.generated,
-                context_tokens=request.fed,
-                context_limit_tokens=self._limits.context_tokens,
-                queue_ms=1e3 * (admitted - request.started),
-                restore_ms=request.restore_ms,
-                prefill_ms=1e3 * (first - admitted),
-                decode_ms=1e3 * (now - first),
-            )
-        )
+        request.events.put(request.stats(self._limits.context_tokens))
         request.events.put(Finished(reason))
         request.events.put(None)
 
