@@ -106,9 +106,9 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
     """Load a checkpoint as planned. Raises BadCheckpoint, UnsupportedModel, DoesNotFit."""
     report = on_progress or (lambda _: None)
     report(LoadProgress("checking the files", 0, 1))
+    described = describe(path, settings)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    described = describe(path, settings)
     tokens = Tokens(path)
     prompts = _prompt_builder(described, tokens)
     defaults = described.checkpoint.optional_json(GENERATION_FILE)

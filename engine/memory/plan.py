@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from engine.cache.layout import CacheLayout
-from engine.errors import DoesNotFit
+from engine.errors import BadRequest, DoesNotFit
 from engine.memory.machine import Machine
 from engine.model.spec import ModelSpec, Moe
 from engine.model.weights import Parameter
@@ -92,6 +92,7 @@ def plan_memory(
 
     Raises DoesNotFit with the numbers and what would help.
     """
+    _check(wishes, spec.context_tokens)
     device = wishes.device or ("cuda" if machine.gpus else "cpu")
     tier: Tier = "GPU" if device.startswith("cuda") else "RAM"
     budget = _budget(device, machine, wishes)
@@ -112,7 +113,7 @@ def plan_memory(
     place, expert_lines, cached, warnings = _expert_lines(parameters, experts, room, tier, dtype)
     cache_tokens = pages * layout.page_tokens
     context = min(context, cache_tokens)
-    if context < spec.context_tokens and wishes.context_tokens is None:
+    if context < spec.context_tokens and wishes.context_tokens is None and wishes.cache_tokens is None:
         warnings.append(
             f"The context is limited to {context:,} of the model's {spec.context_tokens:,} tokens by memory."
         )
@@ -120,9 +121,31 @@ def plan_memory(
     return MemoryPlan(device, dtype, every, context, cache_tokens, place, cached, budget, tuple(warnings))
 
 
+def _check(wishes: EngineSettings, context_tokens: int) -> None:
+    """Refuse wishes that nothing could fulfil."""
+    for name in ("context_tokens", "cache_tokens", "ram_budget_bytes", "prefill_chunk_tokens", "max_batch", "threads"):
+        value = getattr(wishes, name)
+        if value is not None and value < 1:
+            raise BadRequest(f"{name} is {value}; it must be at least 1.")
+    context, cache = wishes.context_tokens, wishes.cache_tokens
+    if context is not None and context > context_tokens:
+        raise BadRequest(
+            f"A context of {context:,} tokens was asked for, but this model reads at most {context_tokens:,}."
+        )
+    if context is not None and cache is not None and cache < context:
+        raise BadRequest(
+            f"A cache of {cache:,} tokens cannot hold the context of {context:,} tokens that was asked for."
+        )
+    kind, _, number = (wishes.device or "cpu").partition(":")
+    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
+        raise BadRequest(f"The device {wishes.device!r} is not known; use cpu, cuda or cuda:0.")
+
+
 def _budget(device: str, machine: Machine, wishes: EngineSettings) -> int:
     if not device.startswith("cuda"):
-        return wishes.ram_budget_bytes or int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
+        if wishes.ram_budget_bytes is not None:
+            return wishes.ram_budget_bytes
+        return int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
     index = int(device.partition(":")[2] or 0)
     if index >= len(machine.gpus):
         raise DoesNotFit(f"There is no GPU {device}; this machine has {len(machine.gpus)}.")
@@ -156,7 +179,8 @@ def _cache_pages(layout: CacheLayout, context: int, room: int, wishes: EngineSet
     fitting = max(room // 4, 0) // max(layout.page_bytes, 1)
     if fitting >= most:
         return most, f"{_CONVERSATIONS} full conversations"
-    return max(fitting, -(-min(context, _LEAST_CACHE_TOKENS) // page)), "at most a quarter of what is left"
+    least = min(context, _LEAST_CACHE_TOKENS) if wishes.context_tokens is None else context
+    return max(fitting, -(-least // page)), "at most a quarter of what is left"
 
 
 def _expert_lines(
