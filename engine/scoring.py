@@ -19,6 +19,7 @@ from engine.chat.prompt import Prompt, layout_prompt
 from engine.checkpoint.writer import write_tensors
 from engine.errors import BadRequest, PromptTooLong
 from engine.model.batch import Chunk, Trace, build_batch
+from engine.model.spec import RopeVision
 from engine.runtime import Runtime, image_reader, open_runtime
 from engine.settings import EngineSettings
 from engine.vision.picture import open_picture
@@ -45,7 +46,7 @@ def read_prompt(path: Path) -> ScorePrompt:
         steps = int(content.get("greedy_steps", 16))
     except OSError as problem:
         raise BadRequest(f"Cannot read {path}: {problem.strerror}.") from problem
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise BadRequest(
             f"{path} is not a prompt with input_ids, images, greedy_lengths and greedy_steps."
         ) from problem
@@ -66,7 +67,11 @@ def score_file(model_path: Path, prompt: Path, out: Path, settings: EngineSettin
 @torch.inference_mode()
 def score(runtime: Runtime, asked: ScorePrompt, chunk_tokens: int) -> dict[str, Tensor]:
     """All tensors of one prompt, on the CPU."""
-    if max(asked.input_ids) >= runtime.described.spec.vocab + 8:
+    spec = runtime.described.spec
+    pseudo_ids = (
+        8 if isinstance(spec.vision, RopeVision) else 0
+    )  # that family gives its image positions ids of their own
+    if max(asked.input_ids) >= spec.vocab + pseudo_ids:
         raise BadRequest(f"input_ids holds {max(asked.input_ids)}, beyond the vocabulary.")
     if len(asked.input_ids) + asked.greedy_steps > runtime.cache.capacity_tokens:
         raise PromptTooLong(f"The prompt has {len(asked.input_ids)} tokens, more than the cache holds.")
