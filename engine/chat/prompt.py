@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -224,14 +225,18 @@ class PrepareImage:
     def __init__(self, builder: PromptBuilder, limit: int = 64) -> None:
         self._builder, self._limit = builder, limit
         self._cache: dict[object, PreparedImage] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, source: object) -> PreparedImage:
         key = _source_key(source)
-        if key not in self._cache:
-            self._cache[key] = self._builder.prepare(source)
-            while len(self._cache) > self._limit:
-                self._cache.pop(next(iter(self._cache)))
-        return self._cache[key]
+        prepared = self._cache.get(key)
+        if prepared is None:
+            prepared = self._builder.prepare(source)
+            with self._lock:  # replies are prepared on their callers' threads
+                self._cache[key] = prepared
+                while len(self._cache) > self._limit:
+                    self._cache.pop(next(iter(self._cache)))
+        return prepared
 
 
 def _source_key(source: object) -> object:

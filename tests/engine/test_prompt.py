@@ -397,3 +397,17 @@ def test_equal_ids_with_another_picture_share_no_prefix_beyond_it(demo_runtime: 
     assert first.ids == second.ids
     assert first.common_prefix(second) == first.spans[0].start
     assert first.common_prefix(first) == len(first)
+
+
+def test_many_threads_prepare_pictures_at_once(demo_runtime: Runtime) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from engine.chat.prompt import PrepareImage
+
+    prepare = PrepareImage(demo_runtime.prompts, limit=2)
+    sources = [picture(colour=f"rgb({i},0,0)").source for i in range(12)]
+    expected = [demo_runtime.prompts.prepare(source).digest for source in sources]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: prepare(sources[i % 12]).digest, range(240)))
+    assert made == [expected[i % 12] for i in range(240)]
+    assert len(prepare._cache) <= 2
