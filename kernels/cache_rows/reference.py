@@ -73,3 +73,36 @@ def write_entry_rows(pool: Tensor, slots: Tensor, entry: Tensor) -> None:
     """Pack and write entries: pool uint8 [rows, 584] in place at slots int64 [N]; a slot below 0 is skipped."""
     kept = slots >= 0
     pool[slots[kept]] = pack_entry_rows(entry[kept])
+
+
+def pack_index_keys(keys: Tensor) -> Tensor:
+    """Index keys [N, D] to uint8 [N, D + 4]: e4m3 codes, then one float32 power-of-two scale."""
+    codes, exponent = _quantized(keys, keys.shape[1])
+    return torch.cat([codes.view(torch.uint8), (exponent << 23).view(torch.float32).view(torch.uint8)], dim=1)
+
+
+def _index_parts(pool: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Views of all codes [pages, page, D] and all scales [pages, page, 4] of a pool of packed index keys."""
+    page = pool.shape[1] // (width + 4)
+    return pool[:, : page * width].unflatten(1, (page, width)), pool[:, page * width :].unflatten(1, (page, 4))
+
+
+def read_index_rows(pool: Tensor, slots: Tensor, width: int) -> Tensor:
+    """Packed keys uint8 [N, D + 4] at slots int64 [N] of a pool uint8 [pages, page * (D + 4)] (codes of a page first)."""
+    codes, scales = _index_parts(pool, width)
+    page, entry = slots // codes.shape[1], slots % codes.shape[1]
+    return torch.cat([codes[page, entry], scales[page, entry]], dim=1)
+
+
+def write_index_rows(pool: Tensor, slots: Tensor, rows: Tensor) -> None:
+    """Inverse of `read_index_rows`, in place; a slot below 0 is skipped."""
+    kept = slots >= 0
+    slots, rows = slots[kept], rows[kept]
+    codes, scales = _index_parts(pool, rows.shape[1] - 4)
+    page, entry = slots // codes.shape[1], slots % codes.shape[1]
+    codes[page, entry], scales[page, entry] = rows[:, :-4], rows[:, -4:]
+
+
+def write_index_keys(pool: Tensor, slots: Tensor, keys: Tensor) -> None:
+    """Pack and write index keys [N, D] to a pool uint8 [pages, page * (D + 4)] at slots int64 [N]."""
+    write_index_rows(pool, slots, pack_index_keys(keys))

@@ -283,7 +283,6 @@ def _gate_up_kernel(
     scale_ptr,  # uint8 [E, 2I, H / 32]
     ids_ptr,  # int64 [P]
     hidden_ptr,  # fp16 [P, 4, I / 8, 2]
-    down_ptr,  # uint8, codes of the down projection, fetched ahead into the L2 cache
     limit,
     SLOTS: tl.constexpr,
     I: tl.constexpr,
@@ -292,7 +291,6 @@ def _gate_up_kernel(
     TILE: tl.constexpr,
     CLAMP: tl.constexpr,
     SHIFT: tl.constexpr,
-    AHEAD: tl.constexpr,
     ASM: tl.constexpr,
 ):
     """hidden[pair, r] = swiglu of a gate row and an up row, for ROWS values of r."""
@@ -304,10 +302,6 @@ def _gate_up_kernel(
     group, word = tl.arange(0, TILE), tl.arange(0, 4)
     gate_row = (e * (2 * I) + r) * KG
     up_row = gate_row + I * KG
-    if AHEAD > 0:
-        lane = tl.arange(0, 32)
-        address = down_ptr.to(tl.int64) + (e * I + pid % I) * (AHEAD * 32) + lane * AHEAD
-        _fetch_ahead(address, AHEAD)
     gate = tl.zeros([ROWS, TILE], tl.float32)
     up = tl.zeros([ROWS, TILE], tl.float32)
     for t in tl.static_range(0, KG, TILE):
@@ -315,11 +309,18 @@ def _gate_up_kernel(
         inside = (g < KG)[None, :, None] & (word >= 0)[None, None, :]
         at = g[None, :, None] * 4 + word[None, None, :]
         x = pairs_ptr + n * (KG * 16)
-        wg = tl.load(codes_ptr + gate_row[:, None, None] * 4 + at, mask=inside, other=0)
-        wu = tl.load(codes_ptr + up_row[:, None, None] * 4 + at, mask=inside, other=0)
-        sg = tl.load(scale_ptr + gate_row[:, None] + g[None, :], mask=(g < KG)[None, :], other=0).to(tl.int32)
-        su = tl.load(scale_ptr + up_row[:, None] + g[None, :], mask=(g < KG)[None, :], other=0).to(tl.int32)
-        safe = tl.where(inside, at, 0)
+        if KG % TILE == 0:
+            wg = tl.load(codes_ptr + gate_row[:, None, None] * 4 + at)
+            wu = tl.load(codes_ptr + up_row[:, None, None] * 4 + at)
+            sg = tl.load(scale_ptr + gate_row[:, None] + g[None, :]).to(tl.int32)
+            su = tl.load(scale_ptr + up_row[:, None] + g[None, :]).to(tl.int32)
+            safe = at
+        else:
+            wg = tl.load(codes_ptr + gate_row[:, None, None] * 4 + at, mask=inside, other=0)
+            wu = tl.load(codes_ptr + up_row[:, None, None] * 4 + at, mask=inside, other=0)
+            sg = tl.load(scale_ptr + gate_row[:, None] + g[None, :], mask=(g < KG)[None, :], other=0).to(tl.int32)
+            su = tl.load(scale_ptr + up_row[:, None] + g[None, :], mask=(g < KG)[None, :], other=0).to(tl.int32)
+            safe = tl.where(inside, at, 0)
         gate += tl.sum(_word_dot(wg, x, safe, KG * 4, False, ASM), 2) * _power(sg)
         up += tl.sum(_word_dot(wu, x, safe, KG * 4, False, ASM), 2) * _power(su)
     unit = tl.load(unit_ptr + n)
@@ -331,21 +332,6 @@ def _gate_up_kernel(
     h = tl.minimum(tl.maximum(h, -65504.0), 65504.0)
     place = ((r % 4) * (I // 8) + r // 8) * 2 + (r % 8) // 4
     tl.store(hidden_ptr + pair * I + place, h.to(tl.float16))
-
-
-@triton.jit
-def _fetch_ahead(address, BYTES: tl.constexpr):
-    """Bring BYTES (a multiple of 16) at each address into the L2 cache without waiting."""
-    tl.static_assert(BYTES == 32 or BYTES == 48 or BYTES == 64 or BYTES == 80 or BYTES == 96 or BYTES == 112)
-    size = tl.full(address.shape, BYTES, tl.int32)
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
-        "=r,l,r",
-        [address, size],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
 
 
 @triton.jit
@@ -372,16 +358,38 @@ def _down_kernel(
     inside = group < KG
     x_at = tl.where(inside, group, 0)[None, :, None] * 4 + word[None, None, :]
     acc = tl.zeros([ROWS, PADDED], tl.float32)
-    for j in tl.range(SLOTS, num_stages=STAGES):
-        pair = n * SLOTS + j
-        e = tl.load(ids_ptr + pair).to(tl.int64)
-        share = tl.load(weights_ptr + pair)
-        at = (e * H + r)[:, None] * KG + group[None, :]
+    if STAGES == 0:
+        for j in tl.static_range(SLOTS):
+            acc += _down_part(
+                hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, n * SLOTS + j, r, group, word, x_at, inside,
+                H, KG, PADDED, ASM,
+            )  # fmt: skip
+    else:
+        for j in tl.range(SLOTS, num_stages=STAGES):
+            acc += _down_part(
+                hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, n * SLOTS + j, r, group, word, x_at, inside,
+                H, KG, PADDED, ASM,
+            )  # fmt: skip
+    tl.store(out_ptr + n.to(tl.int64) * H + r, (tl.sum(acc, 1) * (2.0**-SHIFT)).to(out_ptr.dtype.element_ty))
+
+
+@triton.jit
+def _down_part(
+    hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, pair, r, group, word, x_at, inside,
+    H: tl.constexpr, KG: tl.constexpr, PADDED: tl.constexpr, ASM: tl.constexpr,
+):  # fmt: skip
+    """Weighted products [ROWS, PADDED] of one expert, by group of 32 columns."""
+    e = tl.load(ids_ptr + pair).to(tl.int64)
+    share = tl.load(weights_ptr + pair)
+    at = (e * H + r)[:, None] * KG + group[None, :]
+    if KG == PADDED:
+        w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :])
+        s = tl.load(scale_ptr + at).to(tl.int32)
+    else:
         w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :], mask=inside[None, :, None], other=0)
         s = tl.load(scale_ptr + at, mask=inside[None, :], other=0).to(tl.int32)
-        part = tl.sum(_word_dot(w, hidden_ptr + pair * (KG * 16), x_at, KG * 4, True, ASM), 2)
-        acc += part * (_power(s) * share)
-    tl.store(out_ptr + n.to(tl.int64) * H + r, (tl.sum(acc, 1) * (2.0**-SHIFT)).to(out_ptr.dtype.element_ty))
+    part = tl.sum(_word_dot(w, hidden_ptr + pair * (KG * 16), x_at, KG * 4, True, ASM), 2)
+    return part * (_power(s) * share)
 
 
 def mxfp4_experts(
@@ -399,7 +407,6 @@ def mxfp4_experts(
     if tokens == 0:
         return out
     _prepare_kernel[(tokens,)](x, pairs, unit, H=hidden, PADDED=triton.next_power_of_2(hidden), num_warps=4)
-    ahead = hidden // 64  # bytes of the down projection that each of 32 lanes fetches for its row
     groups = hidden // 32
     tall = 1 if asm else 32
     _gate_up_kernel[(tokens * slots * width // tall,)](
@@ -409,7 +416,6 @@ def mxfp4_experts(
         gate_up.scale.view(torch.uint8),
         ids,
         inner,
-        down.codes.view(torch.uint8),
         0.0 if limit is None else limit,
         SLOTS=slots,
         I=width,
@@ -418,7 +424,6 @@ def mxfp4_experts(
         TILE=min(32, triton.next_power_of_2(groups)),
         CLAMP=limit is not None,
         SHIFT=_HIDDEN_SHIFT,
-        AHEAD=ahead if asm and ahead in (32, 48, 64, 80, 96, 112) else 0,
         ASM=asm,
         num_warps=1,
     )

@@ -3,20 +3,20 @@
 Sizes: B queries, G programs per query, N entries a query sees, D key width, H heads, K wanted, P entries per page.
 A score is handled as its key: an int32 in the order of the floats (-0 is +0, NaN is -inf).
 
-1 score    every program scores a run of entries, keeps the keys, and counts them in a histogram of 64 bins per octave
-           (positive scores; the rest is bin 0). With SAMPLE > 0 it first guesses a lower bound from its own sample
-           and lists and counts only keys above it.
+1 score    every program scores a run of entries, keeps the keys, and counts them in a histogram of 32 bins per octave
+           (positive scores; the rest is bin 0). With GUESS it counts only keys above a lower bound of its own.
 2 bound    after a grid barrier all programs find the bin of the K-th key. If a guess was too high, everything is
            counted after all; if the bin is too full, it is split again, in the end down to one value: a pure tie.
 3 collect  keys of that bin go to one candidate list; after a second barrier all programs find the exact last key and
            position in it and write their own part of the result, in ascending order.
 
-Nothing can overflow: lists have room for all entries, and the candidate list is used only when the bin fits.
+Nothing can overflow: the candidate list is used only when the bin fits.
 Scratch memory cleans itself for the next launch. All programs of a launch must be resident together.
 """
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -28,17 +28,17 @@ from kernels.choose import Case, Unsuitable
 from kernels.gpu import interpreted, multiprocessors, require_gpu
 from kernels.index_select.reference import index_key_page_bytes
 
-_BINS = 2048
+_BINS = 1024
 _COPIES = 4  # of the histogram, so that few programs add to the same address
-_ROUNDS = 4  # splits that can be needed: one around zero, then 31 bits in steps of 11
+_ROUNDS = 5  # splits that can be needed: one around zero, then 31 bits in steps of 10
 _CANDIDATES = 1024
 FEW_QUERIES = 8
 _BUFFER = 1 << 27  # scores held at once while many queries are served
 _CONTROL = 16  # int32 words: barrier, candidate count, programs done, highest guess
 _LOWEST = tl.constexpr(-2147483648)
 _FIRST = tl.constexpr((127 - 16) << 23)  # the bits of 2^-16, where bin 1 begins
-_BIN_BITS = tl.constexpr(17)
-_BIN_WIDTH = tl.constexpr(1 << 17)
+_BIN_BITS = tl.constexpr(18)
+_BIN_WIDTH = tl.constexpr(1 << 18)
 
 
 def suits(name: str, case: Case | None) -> None:
@@ -47,13 +47,18 @@ def suits(name: str, case: Case | None) -> None:
 
 
 @triton.jit
-def _barrier(counter, target):
-    """Wait until `target` arrivals of this query's programs."""
+def _barrier(counter, target, G: tl.constexpr):
+    """Wait until `target` arrivals of this query's programs; everything they wrote before is visible afterwards."""
     tl.debug_barrier()
-    seen = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu") + 1
-    while seen < target:
-        seen = tl.atomic_add(counter, 0, sem="acq_rel", scope="gpu")
-    tl.debug_barrier()
+    if G > 1:
+        tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+        seen = tl.full((), 0, tl.int32)
+        address = counter.to(tl.int64, bitcast=True)
+        while seen < target:
+            seen = tl.inline_asm_elementwise(
+                "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+            )
+        tl.debug_barrier()
 
 
 @triton.jit
@@ -107,14 +112,15 @@ def _counts(hist, BINS: tl.constexpr, COPIES: tl.constexpr):
 
 @triton.jit
 def _scores(
-    q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride,
+    q, w, k_ptr, s_ptr, pages_ptr, first, N, page_stride,
     D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, PACKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """float32 scores of entries n[BN] of one query; q [D, H], w [H]."""
+    """float32 scores of entries first .. first + BN of one query; q [D, H], w [H]."""
     d = tl.arange(0, D)
+    n = first + tl.arange(0, BN)
     inside = n < N
     if PAGE % BN == 0:
-        page = tl.load(pages_ptr + tl.min(n, 0) // PAGE).to(tl.int64)
+        page = tl.load(pages_ptr + first // PAGE).to(tl.int64)
         at = n % PAGE
     else:
         page = tl.load(pages_ptr + n // PAGE, mask=inside, other=0).to(tl.int64)
@@ -129,26 +135,22 @@ def _scores(
 
 
 @triton.jit
-def _guess(keys_ptr, K, N, SAMPLE: tl.constexpr):
-    """A key that is very probably not above the K-th of all N: one of the larger keys of this program's sample.
+def _guess(key, real, K, N, z):
+    """A key that is very probably not above the K-th of all N, judged by `key` where `real`.
 
-    lam of the sample's entries are expected to belong to the result; the guess leaves room for 5.5 deviations more.
+    Scores z deviations above the mean, and less, are tried; the highest is taken that leaves more of these entries
+    above it than belong to the result on average, by 5.5 deviations and 5. If none does, everything counts.
     """
-    sample = tl.load(keys_ptr + tl.arange(0, SAMPLE))
-    lam = K.to(tl.float32) * SAMPLE / N.to(tl.float32)
-    rank = (lam + 5.5 * tl.sqrt(lam) + 5.0).to(tl.int32)
-    high = tl.max(sample, 0)
-    low = tl.zeros_like(high) + _FIRST
-    guess = tl.zeros_like(high) + _LOWEST
-    if (rank * 2 < SAMPLE) & (tl.sum((sample >= low).to(tl.int32), 0) >= rank):
-        for _ in range(10):
-            middle = low + (high - low) // 2
-            if tl.sum((sample >= middle).to(tl.int32), 0) >= rank:
-                low = middle
-            else:
-                high = middle
-        guess = low
-    return guess
+    x = tl.where(real, (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True), 0.0)
+    number = tl.sum(real.to(tl.int32), 0).to(tl.float32)
+    mean = tl.sum(x, 0) / number
+    deviation = tl.sqrt(tl.maximum(tl.sum(x * x, 0) / number - mean * mean, 0.0))
+    expected = K.to(tl.float32) * number / N.to(tl.float32)
+    rank = (expected + 5.5 * tl.sqrt(expected) + 5.0).to(tl.int32)
+    high, low = _ordered(mean + z * deviation), _ordered(mean + 0.5 * z * deviation)
+    enough_high = tl.sum((real & (key >= high)).to(tl.int32), 0) >= rank
+    enough_low = tl.sum((real & (key >= low)).to(tl.int32), 0) >= rank
+    return tl.where(enough_high, high, tl.where(enough_low, low, -2147483648))
 
 
 @triton.jit
@@ -162,7 +164,6 @@ def _select_kernel(
     visible_ptr,  # int64 [B]
     out_ptr,  # int32 [B, K]
     keys_ptr,  # int32 [B, room]
-    listed_ptr,  # int32 [B, 2, room]: keys, positions
     hist_ptr,  # int32 [B, COPIES + ROUNDS, BINS], zero
     candidates_ptr,  # int32 [B, 2, CANDIDATES]: keys, positions
     control_ptr,  # int32 [B, CONTROL + 2 * GROUPS], zero
@@ -170,6 +171,7 @@ def _select_kernel(
     table_width,
     page_stride,
     room,
+    z,
     G: tl.constexpr,
     GROUPS: tl.constexpr,
     H: tl.constexpr,
@@ -178,7 +180,8 @@ def _select_kernel(
     PAGE: tl.constexpr,
     BN: tl.constexpr,
     SCAN: tl.constexpr,
-    SAMPLE: tl.constexpr,
+    SINGLE: tl.constexpr,
+    GUESS: tl.constexpr,
     BINS: tl.constexpr,
     COPIES: tl.constexpr,
     ROUNDS: tl.constexpr,
@@ -202,18 +205,19 @@ def _select_kernel(
     else:
         _select(
             q_ptr + b * (H * D), w_ptr + b * H, k_ptr, s_ptr, table_ptr + tl.load(sequence_ptr + b) * table_width, out,
-            keys_ptr + b * room, listed_ptr + b * (2 * room), hist_ptr + b * ((COPIES + ROUNDS) * BINS),
+            keys_ptr + b * room, hist_ptr + b * ((COPIES + ROUNDS) * BINS),
             candidates_ptr + b * (2 * CANDIDATES), control_ptr + b * (CONTROL + 2 * GROUPS),
-            N, K, page_stride, room, c, G, GROUPS, H, HEADS, D, PAGE, BN, SCAN, SAMPLE, BINS, COPIES, ROUNDS, CANDIDATES,
+            N, K, page_stride, z, c, G, GROUPS, H, HEADS, D, PAGE, BN, SCAN, SINGLE, GUESS, BINS, COPIES, ROUNDS, CANDIDATES,
             CONTROL, PACKED, PRECISION, STAGES, SCORED, STOP,
         )  # fmt: skip
 
 
 @triton.jit
 def _select(
-    q_ptr, w_ptr, k_ptr, s_ptr, pages_ptr, out, keys_ptr, listed_ptr, hist_ptr, candidates_ptr, control_ptr,
-    N, K, page_stride, room, c, G: tl.constexpr, GROUPS: tl.constexpr, H: tl.constexpr, HEADS: tl.constexpr,
-    D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, SCAN: tl.constexpr, SAMPLE: tl.constexpr, BINS: tl.constexpr,
+    q_ptr, w_ptr, k_ptr, s_ptr, pages_ptr, out, keys_ptr, hist_ptr, candidates_ptr, control_ptr,
+    N, K, page_stride, z, c, G: tl.constexpr, GROUPS: tl.constexpr, H: tl.constexpr, HEADS: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, SCAN: tl.constexpr, SINGLE: tl.constexpr,
+    GUESS: tl.constexpr, BINS: tl.constexpr,
     COPIES: tl.constexpr, ROUNDS: tl.constexpr, CANDIDATES: tl.constexpr, CONTROL: tl.constexpr, PACKED: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr, SCORED: tl.constexpr, STOP: tl.constexpr,
 ):  # fmt: skip
@@ -224,84 +228,52 @@ def _select(
     base = c * share
     length = tl.minimum(share, tl.maximum(N - base, 0))
     own = keys_ptr + base
-    if SAMPLE > 0:
-        list_keys, list_places = listed_ptr + base, listed_ptr + room + base
-    else:
-        list_keys, list_places = own, own
     hist = hist_ptr + (c % COPIES) * BINS
     head, d = tl.arange(0, HEADS), tl.arange(0, D)
     if not SCORED:
         q = tl.load(q_ptr + head[None, :] * D + d[:, None], mask=(head < H)[None, :], other=0.0)
         w = tl.load(w_ptr + head, mask=head < H, other=0.0)
 
-    # 1 score
-    guess = tl.full((), -2147483648, tl.int32)
-    taken = tl.full((), 0, tl.int32)
-    if SAMPLE > 0:
-        first = tl.minimum(length, SAMPLE)
-    else:
-        first = length
+    # 1 score. No branch in the loop, or the compiler would not load ahead.
     if not SCORED:
-        for t in tl.range(0, first, BN, num_stages=STAGES):
+        for t in tl.range(0, length, BN, num_stages=STAGES):
+            x = _scores(q, w, k_ptr, s_ptr, pages_ptr, base + t, N, page_stride, D, PAGE, BN, PACKED, PRECISION)
             n = base + t + tile
-            x = _scores(q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride, D, PAGE, BN, PACKED, PRECISION)
             tl.store(keys_ptr + n, _ordered(x), mask=n < N)
         tl.debug_barrier()
-    if SAMPLE > 0:
-        if length > SAMPLE:
-            guess = _guess(own, K, N, SAMPLE)
-        for t in range(0, first, SCAN):
-            at = t + scan
-            key = tl.load(own + at, mask=at < first, other=_LOWEST)
-            chosen = ((at < first) & (key >= guess)).to(tl.int32)
-            place = taken + tl.cumsum(chosen, 0) - 1
-            tl.store(list_keys + place, key, mask=chosen > 0)
-            tl.store(list_places + place, base + at, mask=chosen > 0)
-            taken += tl.sum(chosen, 0)
-        # No branch in here, or the compiler would not load ahead.
-        for t in tl.range(first, length, BN, num_stages=STAGES):
-            n = base + t + tile
-            if SCORED:
-                key = tl.load(keys_ptr + n, mask=n < N, other=_LOWEST)
-            else:
-                x = _scores(q, w, k_ptr, s_ptr, pages_ptr, n, N, page_stride, D, PAGE, BN, PACKED, PRECISION)
-                key = _ordered(x)
-                tl.store(keys_ptr + n, key, mask=n < N)
-            chosen = ((n < N) & (key >= guess)).to(tl.int32)
-            place = taken + tl.cumsum(chosen, 0) - 1
-            tl.store(list_keys + place, key, mask=chosen > 0)
-            tl.store(list_places + place, n, mask=chosen > 0)
-            taken += tl.sum(chosen, 0)
-        tl.debug_barrier()
+    kept_key = tl.load(own + scan, mask=scan < length, other=_LOWEST)
+    guess = tl.full((), -2147483648, tl.int32)
+    if GUESS:
+        if length > 0:
+            guess = _guess(kept_key, scan < length, K, N, z)
         tl.atomic_max(control_ptr + 3, _bin_of(guess, BINS), sem="relaxed", scope="gpu")
-    else:
-        taken = length
     if STOP > 0:
-        for t in range(0, taken, SCAN):
-            key = tl.load(list_keys + t + scan, mask=t + scan < taken, other=_LOWEST)
+        for t in range(0, length, SCAN):
+            if SINGLE:
+                key = kept_key
+            else:
+                key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
             bin_ = _bin_of(key, BINS)
-            _add_bins(hist, bin_, (t + scan < taken) & (bin_ > 0), SCAN)
+            mask = (t + scan < length) & (bin_ > 0) & (key >= guess)
+            _add_bins(hist, bin_, mask, SCAN)
 
     if STOP > 1:
         # 2 bound
         arrivals = 1
-        _barrier(control_ptr, arrivals * G)
+        _barrier(control_ptr, arrivals * G, G)
         bins = tl.arange(0, BINS)
         h = _counts(hist_ptr, BINS, COPIES)
         h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
         t_bin, above, inside = _bound(h, K)
-        if SAMPLE > 0:
+        if GUESS:
             if t_bin <= tl.load(control_ptr + 3, cache_modifier=".cg"):
-                _barrier(control_ptr, (arrivals + 1) * G)
+                # Some program guessed too high: count what was left out, once everybody has looked at the counts.
+                _barrier(control_ptr, (arrivals + 1) * G, G)
                 for t in range(0, length, SCAN):
-                    at = t + scan
-                    key = tl.load(own + at, mask=at < length, other=_LOWEST)
-                    tl.store(list_keys + at, key, mask=at < length)
-                    tl.store(list_places + at, base + at, mask=at < length)
+                    key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
                     bin_ = _bin_of(key, BINS)
-                    _add_bins(hist, bin_, (at < length) & (key < guess) & (bin_ > 0), SCAN)
-                taken = length
-                _barrier(control_ptr, (arrivals + 2) * G)
+                    _add_bins(hist, bin_, (t + scan < length) & (key < guess) & (bin_ > 0), SCAN)
+                _barrier(control_ptr, (arrivals + 2) * G, G)
                 arrivals += 2
                 h = _counts(hist_ptr, BINS, COPIES)
                 h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
@@ -319,16 +291,16 @@ def _select(
             shift = 0
             while ((high - low - 1) >> shift) >= BINS:
                 shift += 1
-            for t in range(0, taken, SCAN):
+            for t in range(0, length, SCAN):
                 at = t + scan
-                key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST).to(tl.int64)
-                mask = (at < taken) & (key >= low) & (key < high)
+                key = tl.load(own + at, mask=at < length, other=_LOWEST).to(tl.int64)
+                mask = (at < length) & (key >= low) & (key < high)
                 sign = tl.where(key < 0, 0, tl.where(key == 0, 1, 2))
                 bin_ = tl.where(around_zero, sign, (key - low) >> shift)
                 bin_ = tl.where(mask, bin_, 0).to(tl.int32)
                 _add_bins(split, bin_, mask, SCAN)
             arrivals += 1
-            _barrier(control_ptr, arrivals * G)
+            _barrier(control_ptr, arrivals * G, G)
             t_bin, more, inside = _bound(tl.load(split + bins, cache_modifier=".cg"), K - above)
             above += more
             if around_zero:
@@ -345,26 +317,26 @@ def _select(
         fits = inside <= CANDIDATES
         sure = 0
         tied = 0
-        for t in range(0, taken, SCAN):
+        for t in range(0, length, SCAN):
             at = t + scan
-            key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST)
-            edge = (at < taken) & (key >= low32) & (key <= last32)
+            if SINGLE:
+                key = kept_key
+            else:
+                key = tl.load(own + at, mask=at < length, other=_LOWEST)
+            edge = (at < length) & (key >= low32) & (key <= last32)
             number = tl.sum(edge.to(tl.int32), 0)
-            sure += tl.sum(((at < taken) & (key > last32)).to(tl.int32), 0)
+            sure += tl.sum(((at < length) & (key > last32)).to(tl.int32), 0)
             tied += number
             if (number > 0) & fits:
                 place = tl.atomic_add(control_ptr + 1, number, sem="relaxed", scope="gpu")
                 place = place + tl.cumsum(edge.to(tl.int32), 0) - 1
-                if SAMPLE > 0:
-                    n = tl.load(list_places + at, mask=at < taken, other=0)
-                else:
-                    n = base + at
+                n = base + at
                 tl.store(candidates_ptr + place, key, mask=edge & (place < CANDIDATES))
                 tl.store(candidates_ptr + CANDIDATES + place, n, mask=edge & (place < CANDIDATES))
         tl.store(control_ptr + CONTROL + c, sure)
         tl.store(control_ptr + CONTROL + GROUPS + c, tied)
         arrivals += 1
-        _barrier(control_ptr, arrivals * G)
+        _barrier(control_ptr, arrivals * G, G)
         # Everybody has read the histograms: clear a share of them.
         for t in range(c * SCAN, (COPIES + ROUNDS) * BINS, G * SCAN):
             tl.store(hist_ptr + t + scan, tl.zeros([SCAN], tl.int32), mask=t + scan < (COPIES + ROUNDS) * BINS)
@@ -382,11 +354,21 @@ def _select(
             n = tl.load(candidates_ptr + CANDIDATES + i, mask=listed, other=2147483647, cache_modifier=".cg")
             bottom, top = low, high  # the wanted-th largest key lies in bottom .. top - 1
             while top - bottom > 1:
-                middle = bottom + (top - bottom) // 2
-                if tl.sum((listed & (key >= middle.to(tl.int32))).to(tl.int32), 0) >= wanted:
-                    bottom = middle
-                else:
-                    top = middle
+                step = (top - bottom + 3) // 4
+                first_cut, second_cut, third_cut = bottom + step, bottom + 2 * step, bottom + 3 * step
+                above_1 = tl.sum((listed & (key >= first_cut)).to(tl.int32), 0)
+                above_2 = tl.sum((listed & (key >= second_cut)).to(tl.int32), 0)
+                above_3 = tl.sum((listed & (key >= third_cut)).to(tl.int32), 0)
+                top = tl.where(
+                    above_1 < wanted,
+                    first_cut,
+                    tl.where(above_2 < wanted, second_cut, tl.where(above_3 < wanted, third_cut, top)),
+                )
+                bottom = tl.where(
+                    above_3 >= wanted,
+                    third_cut,
+                    tl.where(above_2 >= wanted, second_cut, tl.where(above_1 >= wanted, first_cut, bottom)),
+                )
             last_key = bottom.to(tl.int32)
             left = wanted - tl.sum((listed & (key > last_key)).to(tl.int32), 0)
             equal = listed & (key == last_key)
@@ -403,19 +385,19 @@ def _select(
             start += tl.sum((kept & (n < base)).to(tl.int32), 0)
         else:
             start += tl.minimum(ties_before, wanted)
-        for t in range(0, taken, SCAN):
+        for t in range(0, length, SCAN):
             at = t + scan
-            key = tl.load(list_keys + at, mask=at < taken, other=_LOWEST)
-            if SAMPLE > 0:
-                n = tl.load(list_places + at, mask=at < taken, other=0)
+            if SINGLE:
+                key = kept_key
             else:
-                n = base + at
+                key = tl.load(own + at, mask=at < length, other=_LOWEST)
+            n = base + at
             if fits:
-                kept = (at < taken) & ((key > last_key) | ((key == last_key) & (n <= last_place)))
+                kept = (at < length) & ((key > last_key) | ((key == last_key) & (n <= last_place)))
             else:
-                tie = (at < taken) & (key >= low32) & (key <= last32)
+                tie = (at < length) & (key >= low32) & (key <= last32)
                 rank = ties_before + tl.cumsum(tie.to(tl.int32), 0) - 1
-                kept = (at < taken) & ((key > last32) | (tie & (rank < wanted)))
+                kept = (at < length) & ((key > last32) | (tie & (rank < wanted)))
                 ties_before += tl.sum(tie.to(tl.int32), 0)
             number = tl.sum(kept.to(tl.int32), 0)
             if number > 0:
@@ -492,7 +474,6 @@ def _score_kernel(
 
 class _Scratch(NamedTuple):
     keys: Tensor
-    listed: Tensor
     hist: Tensor
     candidates: Tensor
     control: Tensor
@@ -513,7 +494,6 @@ def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -
 
         _scratch[key] = _Scratch(
             zeros(queries, room),
-            zeros(queries, 2, room),
             zeros(queries, _COPIES + _ROUNDS, _BINS),
             zeros(queries, 2, _CANDIDATES),
             zeros(queries, _CONTROL + 2 * groups),
@@ -522,12 +502,12 @@ def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -
 
 
 class Tiles(NamedTuple):
-    """How a launch is cut: programs per query, entries per tile and per scan, sample size, warps, pipeline stages."""
+    """How a launch is cut: programs per query, entries per tile and per scan, whether to guess, warps, pipeline stages."""
 
     programs: int
     tile: int
     scan: int
-    sample: int
+    guess: bool
     warps: int
     stages: int
 
@@ -541,9 +521,8 @@ def tiles_for(queries: int, entries: int, processors: int, page: int) -> Tiles:
     if share >= 4096 and 2 * programs * queries <= 2 * processors:
         programs *= 2
         share //= 2
-    sample = 512 if share >= 4096 else (256 if share >= 1024 else 0)
-    scan = 1024 if share >= 1024 else max(64, min(256, 1 << max(share - 1, 1).bit_length()))
-    return Tiles(programs, tile, scan, sample, 4, 4)
+    scan = 1024 if share >= 1024 else max(64, 1 << max(share - 1, 1).bit_length())
+    return Tiles(programs, tile, scan, entries >= 16384, 4, 6)
 
 
 def index_select(
@@ -583,7 +562,7 @@ def _launch_scored(
     """Score a bounded number of queries into scratch memory, then select with one program each."""
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
     entries = page_table.shape[1] * page
-    tiles = Tiles(1, 1024, 1024, 512 if entries >= 4096 else 0, 4, 3)
+    tiles = Tiles(1, 1024, 1024, entries >= 4096, 4, 3)
     scratch = _scratch_for(keys.device, count, 1, _room(entries))
     padded = max(16, triton.next_power_of_2(heads))
     together = max(1, 128 // padded)
@@ -616,6 +595,11 @@ def _launch_scored(
     _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles, scored=True)
 
 
+def _deviations(share: float) -> float:
+    """How far above the mean, in deviations, a little more than three times this share of normal scores lies."""
+    return NormalDist().inv_cdf(1 - min(0.45, 3.5 * share + 0.002))
+
+
 def _room(entries: int) -> int:
     return triton.cdiv(entries, 1024) * 1024 + 1024
 
@@ -636,7 +620,8 @@ def _launch(
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
     assert keys.is_contiguous() and page_table.stride(1) == 1 and out.is_contiguous()
     assert not packed or queries.dtype == torch.float8_e4m3fn, "packed index keys want e4m3 queries"
-    room = _room(page_table.shape[1] * page)
+    entries = page_table.shape[1] * page
+    room = _room(entries)
     scratch = _scratch_for(keys.device, count, tiles.programs, room)
     queries = queries.contiguous() if packed else queries.to(keys.dtype).contiguous()
     _select_kernel[(count * tiles.programs,)](
@@ -649,7 +634,6 @@ def _launch(
         visible,
         out,
         scratch.keys,
-        scratch.listed,
         scratch.hist,
         scratch.candidates,
         scratch.control,
@@ -657,6 +641,7 @@ def _launch(
         page_table.stride(0),
         keys.stride(0),
         room,
+        _deviations(out.shape[1] / max(entries, 1)),
         G=tiles.programs,
         GROUPS=triton.next_power_of_2(tiles.programs),
         H=heads,
@@ -665,7 +650,8 @@ def _launch(
         PAGE=page,
         BN=tiles.tile,
         SCAN=tiles.scan,
-        SAMPLE=tiles.sample,
+        SINGLE=triton.cdiv(triton.cdiv(entries, tiles.tile), tiles.programs) * tiles.tile <= tiles.scan,
+        GUESS=tiles.guess,
         BINS=_BINS,
         COPIES=_COPIES,
         ROUNDS=_ROUNDS,
