@@ -33,7 +33,16 @@ from engine.report import CheckReport, check_model
 from engine.report.text import report_text
 from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
 from engine.settings import EngineSettings
-from engine.state.report import SavedSegment, delete_saved, list_saved, prune_saved, verify_saved
+from engine.state.answers import KnownAnswers
+from engine.state.report import (
+    SavedSegment,
+    delete_saved,
+    export_saved,
+    import_saved,
+    list_saved,
+    prune_saved,
+    verify_saved,
+)
 from engine.state.store import StateStore
 
 __all__ = [
@@ -71,6 +80,8 @@ __all__ = [
     "check_model",
     "delete_saved",
     "describe_model",
+    "export_saved",
+    "import_saved",
     "list_saved",
     "plan_model",
     "prune_saved",
@@ -129,41 +140,14 @@ def _model_info(described: Described, thinks: bool = False) -> ModelInfo:
 def _open_state(runtime: Runtime, settings: EngineSettings, fingerprint: str) -> StateStore:
     assert settings.state_dir is not None
     layout = runtime.described.layout
-    types = sorted({str(pool.dtype) for pool in layout.pools})
+    types = sorted({f"{pool.packing} {pool.row_shape[1]}" for pool in layout.pools})
     return StateStore(
         folder=settings.state_dir,
         model=fingerprint,
-        layout=f"{settings.cache_layout} {' '.join(types)}",
+        layout=", ".join(types),
         cut_anywhere=layout.rewindable,
         budget_bytes=settings.state_budget_bytes,
     )
-
-
-class _KnownAnswers(Mapping[str, list[int]]):
-    """Exact ids of answers this model wrote: of the live conversation, else from saved state."""
-
-    def __init__(self, live: Mapping[str, list[int]], state: StateStore | None) -> None:
-        self._live, self._state = live, state
-
-    def _find(self, text: object) -> list[int] | None:
-        if text in self._live:
-            return self._live[str(text)]
-        return self._state.answer_ids(str(text)) if self._state is not None and text else None
-
-    def __getitem__(self, text: str) -> list[int]:
-        found = self._find(text)
-        if found is None:
-            raise KeyError(text)
-        return found
-
-    def __contains__(self, text: object) -> bool:
-        return self._find(text) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._live)
-
-    def __len__(self) -> int:
-        return len(self._live)
 
 
 class Engine:
@@ -268,7 +252,7 @@ class Session:
 
     def __init__(self, engine: Engine, conversation_id: str) -> None:
         self._engine, self._id = engine, conversation_id
-        self._request: Request | None = None
+        self._cancelled: threading.Event | None = None  # of the reply that is prepared or served
         self._lock = threading.Lock()
 
     def reply(self, messages: Sequence[Message], options: ReplyOptions | None = None) -> Iterator[Event]:
@@ -277,10 +261,24 @@ class Session:
         Blocks between events; closing the iterator early cancels. Raises EngineError kinds, before the first event for
         requests that make no sense.
         """
-        options = options or ReplyOptions()
+        cancelled = threading.Event()
+        with self._lock:
+            if self._cancelled is not None:
+                raise BadRequest("This conversation is still answering; stop it or wait.")
+            self._cancelled = cancelled
+        try:
+            request = self._prepare(messages, options or ReplyOptions(), cancelled)
+            self._engine._scheduler.submit(request)
+        except BaseException:
+            self._ended(cancelled)
+            raise
+        return Reply(self, request)
+
+    def _prepare(self, messages: Sequence[Message], options: ReplyOptions, cancelled: threading.Event) -> Request:
+        """Prompt, options and saved state of a reply; `cancelled` may be set meanwhile."""
         engine, runtime = self._engine, self._engine._runtime
         conversation = engine._scheduler.conversation(self._id)
-        known = _KnownAnswers(dict(conversation.answers), engine._state)
+        known = KnownAnswers(dict(conversation.answers), engine._state)
         prompt = engine._prompt(messages, options, known)
         sampling = engine._sampling(options)
         stream = AnswerStream(
@@ -298,40 +296,34 @@ class Session:
             eos_ids=runtime.eos_ids,
             max_tokens=engine._max_tokens(options),
             penalised=sampling.repetition_penalty != 1.0,
+            cancelled=cancelled,
         )
-        with self._lock:
-            if self._request is not None:
-                raise BadRequest("This conversation is still answering; stop it or wait.")
-            self._request = request
-        try:
-            if engine._state is not None:
-                cached = conversation.cached
-                live = 0 if cached is None else min(prompt.common_prefix(cached), len(prompt) - 1)
-                request.saved = engine._state.restore(prompt, live, self._id)
-                for sentence in engine._state.take_notices():
-                    request.events.put(Notice(sentence))
-            engine._scheduler.submit(request)
-        except BaseException:
-            with self._lock:
-                self._request = None
-            raise
-        return Reply(self, request)
+        if engine._state is not None and not cancelled.is_set():
+            cached = conversation.cached
+            live = 0 if cached is None else min(prompt.common_prefix(cached), len(prompt) - 1)
+            request.saved = engine._state.restore(prompt, live, self._id)
+            for sentence in engine._state.take_notices():
+                request.events.put(Notice(sentence))
+        return request
 
-    def _cancel(self, request: Request) -> None:
-        request.cancelled.set()
+    def _cancel(self, cancelled: threading.Event) -> None:
+        cancelled.set()
         self._engine._scheduler.wake()
 
-    def _ended(self, request: Request) -> None:
+    def _ended(self, cancelled: threading.Event) -> None:
         with self._lock:
-            if self._request is request:
-                self._request = None
+            if self._cancelled is cancelled:
+                self._cancelled = None
 
     def cancel(self) -> None:
-        """Stop answering within one token or one prefill chunk; the iterator ends with Finished("cancelled")."""
+        """Stop answering within one token or one prefill chunk; the iterator ends with Finished("cancelled").
+
+        A reply that is still being prepared (pictures, prompt, saved state) ends so as soon as it is asked for events.
+        """
         with self._lock:
-            request = self._request
-        if request is not None:
-            self._cancel(request)
+            cancelled = self._cancelled
+        if cancelled is not None:
+            self._cancel(cancelled)
 
     def save(self) -> None:
         """Wait until the conversation's state is on the disk. Without a state directory there is nothing to do."""
@@ -373,14 +365,14 @@ class Reply(Iterator[Event]):
     def close(self) -> None:
         """Cancel, wait until the engine has let go, and free the session for its next reply."""
         if self._open:
-            self._session._cancel(self._request)
+            self._session._cancel(self._request.cancelled)
             while self._request.events.get() is not None:
                 pass
             self._end()
 
     def _end(self) -> None:
         self._open = False
-        self._session._ended(self._request)
+        self._session._ended(self._request.cancelled)
 
     def __del__(self) -> None:
         self.close()

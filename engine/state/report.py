@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import BadState
 from engine.state.index import StateIndex
-from engine.state.segment import SUFFIX, read_segment
+from engine.state.segment import SUFFIX, SegmentHead, read_segment, sync_folder
 from engine.state.store import delete_conversation
 
 
@@ -105,3 +109,75 @@ def delete_saved(folder: Path, conversation: str) -> None:
         delete_conversation(index, folder, conversation)
     finally:
         index.close()
+
+
+def export_saved(folder: Path, conversation: str, target: Path) -> list[Path]:
+    """Copy the whole chain of a conversation's segments into `target`; damaged ones and what builds on them stay behind."""
+    if not folder.is_dir():
+        return []
+    index, copies, good = _index(folder), [], {""}
+    try:
+        own = [row for row in index.everything() if conversation in row[5]]
+        for key, model, *_ in sorted(own, key=lambda row: row[2]):
+            path = folder / model / f"{key}{SUFFIX}"
+            try:
+                parent = read_segment(path).head.parent
+                if parent in good:
+                    copies.append(Path(shutil.copy2(path, target)))
+                    good.add(key)
+            except (BadState, OSError):
+                continue
+    finally:
+        index.close()
+    return copies
+
+
+def import_saved(folder: Path, files: Sequence[Path], conversation: str) -> int:
+    """Take over segments that `export_saved` wrote, all or none; returns how many are new here.
+
+    Every byte is verified, every chain must begin at its beginning, and a segment that is already here stays as it is.
+    Raises BadState.
+    """
+    heads = [read_segment(path).head for path in files]
+    by_key = {head.key: head for head in heads}
+    for head in heads:
+        above = by_key.get(head.parent)
+        if (above is None) != (not head.parent) or head.start != (0 if above is None else above.stop):
+            raise BadState(f"{head.key}{SUFFIX} builds on a segment that is not there.")
+        if above is not None and (above.model, above.layout) != (head.model, head.layout):
+            raise BadState(f"{head.key}{SUFFIX} builds on the state of another model.")
+        if not re.fullmatch(r"[0-9a-f]{8,128}", head.model):
+            raise BadState(f"{head.key}{SUFFIX} does not say which model it belongs to.")
+    fresh = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        index = _index(folder)
+        try:
+            for head, path in sorted(zip(heads, files, strict=True), key=lambda pair: pair[0].start):
+                fresh += _take_over(folder, index, head, path, conversation)
+        finally:
+            index.close()
+    except OSError as problem:
+        raise BadState(f"The state could not be stored: {problem.strerror or problem}.") from problem
+    return fresh
+
+
+def _take_over(folder: Path, index: StateIndex, head: SegmentHead, path: Path, conversation: str) -> int:
+    place = folder / head.model
+    place.mkdir(exist_ok=True, mode=0o700)
+    target = place / f"{head.key}{SUFFIX}"
+    if target.exists() and index.has(head.key):
+        index.touch([head.key], conversation)
+        return 0
+    beside = place / f".{head.key}.{os.getpid()}.part"
+    try:
+        shutil.copyfile(path, beside)
+        with beside.open("r+b") as file:
+            os.fsync(file.fileno())
+        beside.replace(target)
+        sync_folder(place)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    index.add(head, target.stat().st_size, conversation)
+    return 1
