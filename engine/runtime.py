@@ -74,8 +74,9 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     tensors.require_complete(checkpoint)
     machine = machine or probe_machine()
     on_gpu = (settings.device or ("cuda" if machine.gpus else "cpu")).startswith("cuda")
-    dtype = torch.bfloat16 if on_gpu and settings.cache_layout == "compact" else torch.float32
-    layout = declare_cache(spec, dtype)
+    compact = settings.cache_layout == "compact" or (settings.cache_layout is None and on_gpu)
+    dtype = torch.bfloat16 if on_gpu and compact else torch.float32
+    layout = declare_cache(spec, dtype, compact)
     parameters = declare(spec)
     plan = plan_memory(spec, parameters, layout, expert_facts(tensors, parameters, on_gpu), machine, settings, dtype)
     return Described(checkpoint, family, spec, tensors, layout, plan)

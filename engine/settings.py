@@ -18,6 +18,6 @@ class EngineSettings:
     prefill_chunk_tokens: int = 256  # prompt tokens per step; a chunk never changes the result
     max_batch: int = 16  # conversations decoded in one step
     threads: int | None = None  # CPU threads; None: torch's own choice
-    cache_layout: Literal["exact", "compact"] = "exact"
+    cache_layout: Literal["exact", "compact"] | None = None  # FP8 rows or plain ones; None: compact on a GPU
     state_dir: Path | None = None  # where sealed KV segments go; None: nothing is saved
     state_budget_bytes: int | None = None  # for saved state on disk; None: a tenth of the free space

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from engine.cache.layout import CacheLayout, Pool
 from engine.cache.pages import PageAllocator
+from kernels.cache_rows import read_index_rows, write_entry_rows, write_index_keys, write_index_rows, write_latent_rows
+from kernels.sparse_attention import Rows
 
 
 @dataclass(eq=False)
@@ -41,12 +43,8 @@ class KvCache:
         self.allocator = PageAllocator(num_pages)
         self._free_rows = list(range(num_rows - 1, -1, -1))
         self._live: set[CachedSequence] = set()
-        self._pools = {
-            (p.layer, p.name): torch.zeros(
-                num_pages, layout.page_tokens // p.tokens_per_entry, p.width, dtype=p.dtype, device=device
-            )
-            for p in layout.pools
-        }
+        self._specs = {(pool.layer, pool.name): pool for pool in layout.pools}
+        self._pools = {key: self._empty(pool, num_pages) for key, pool in self._specs.items()}
         self._frontiers = {
             (f.layer, f.name): torch.zeros(num_rows, *f.shape, dtype=f.dtype, device=device) for f in layout.frontiers
         }
@@ -55,9 +53,42 @@ class KvCache:
     def capacity_tokens(self) -> int:
         return self.allocator.num_pages * self.layout.page_tokens
 
+    def _empty(self, pool: Pool, num_pages: int) -> Tensor:
+        entries, (width, dtype) = self.layout.page_tokens // pool.tokens_per_entry, pool.row_shape
+        if pool.packing == "index":  # a page's codes lie before its scales
+            return torch.zeros(num_pages, entries * width, dtype=dtype, device=self.device)
+        return torch.zeros(num_pages, entries, width, dtype=dtype, device=self.device)
+
     def pool(self, layer: int, name: str) -> Tensor:
-        """Rows of one pool, [pages, entries per page, width]."""
+        """One pool: [pages, entries per page, width], or packed index keys uint8 [pages, bytes]."""
         return self._pools[layer, name]
+
+    def entries_per_page(self, layer: int, name: str) -> int:
+        """Entries of a pool in one page."""
+        return self.layout.page_tokens // self._specs[layer, name].tokens_per_entry
+
+    def write(self, layer: int, name: str, slots: Tensor, rows: Tensor) -> None:
+        """Store entries [N, width] at flat rows int64 [N] of a pool, packed as its layout says."""
+        pool, packing = self._pools[layer, name], self._specs[layer, name].packing
+        if packing == "index":
+            write_index_keys(pool, slots, rows)
+        elif packing == "entry":
+            write_entry_rows(pool.flatten(0, 1), slots, rows)
+        else:
+            pool.flatten(0, 1).index_copy_(0, slots, rows.to(pool.dtype))
+
+    def write_latent(self, layer: int, slots: Tensor, latent: Tensor, rope: Tensor) -> None:
+        """Store latents [N, C] and rotated keys [N, R] of tokens at flat rows int64 [N]."""
+        if self._specs[layer, "latent"].packing == "latent":
+            write_latent_rows(self._pools[layer, "latent"].flatten(0, 1), slots, latent, rope)
+        else:
+            self.write(layer, "latent", slots, latent)
+            self.write(layer, "rope", slots, rope)
+
+    def rows(self, layer: int, name: str, slots: Tensor) -> Rows:
+        """A pool as attention reads it, with the listed flat rows int64 [N, K]."""
+        rope = self._pools.get((layer, "rope")) if name == "latent" else None
+        return Rows(self._pools[layer, name].flatten(0, 1), None if rope is None else rope.flatten(0, 1), slots)
 
     def frontier(self, layer: int, name: str) -> Tensor:
         """State of one kind for all conversations, [rows, ...]."""
@@ -107,15 +138,13 @@ class KvCache:
 
         Pools that stand for several tokens per entry give the entries completed in this range.
         """
-        tensors = {
-            f"{pool.layer}.{pool.name}": self._pools[pool.layer, pool.name]
-            .flatten(0, 1)
-            .index_select(
-                0, self._flat_rows(sequence, pool, start // pool.tokens_per_entry, stop // pool.tokens_per_entry)
-            )
-            .cpu()
-            for pool in self.layout.pools
-        }
+        tensors = {}
+        for pool in self.layout.pools:
+            first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
+            slots, source = self._flat_rows(sequence, pool, first, last), self._pools[pool.layer, pool.name]
+            packed = pool.packing == "index"
+            rows = read_index_rows(source, slots, pool.width) if packed else source.flatten(0, 1).index_select(0, slots)
+            tensors[f"{pool.layer}.{pool.name}"] = rows.cpu()
         for (layer, name), tensor in self._frontiers.items():
             tensors[f"{layer}.{name}"] = tensor[sequence.row].to("cpu", copy=True)
         return tensors
@@ -133,8 +162,11 @@ class KvCache:
             first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
             offset = saved_start // pool.tokens_per_entry
             rows = tensors[f"{pool.layer}.{pool.name}"][first - offset : last - offset]
-            target = self._pools[pool.layer, pool.name]
-            target.flatten(0, 1).index_copy_(0, self._flat_rows(sequence, pool, first, last), staging.upload(rows))
+            target, slots = self._pools[pool.layer, pool.name], self._flat_rows(sequence, pool, first, last)
+            if pool.packing == "index":
+                write_index_rows(target, slots, staging.upload(rows))
+            else:
+                target.flatten(0, 1).index_copy_(0, slots, staging.upload(rows))
         for (layer, name), tensor in self._frontiers.items():
             tensor[sequence.row].copy_(tensors[f"{layer}.{name}"])
         staging.finish()
@@ -144,8 +176,8 @@ class KvCache:
         """Whether an export of tokens start..start + tokens has exactly the parts, shapes and types of this cache."""
         expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             f"{p.layer}.{p.name}": (
-                ((start + tokens) // p.tokens_per_entry - start // p.tokens_per_entry, p.width),
-                p.dtype,
+                ((start + tokens) // p.tokens_per_entry - start // p.tokens_per_entry, p.row_shape[0]),
+                p.row_shape[1],
             )
             for p in self.layout.pools
         }

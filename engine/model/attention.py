@@ -13,7 +13,7 @@ from engine.model.norm import RmsNorm
 from engine.model.rope import rotate
 from engine.model.spec import LatentAttention
 from engine.model.weights import Weights
-from kernels.sparse_attention import Rows, sparse_attention
+from kernels.sparse_attention import sparse_attention
 
 
 class MlaAttention:
@@ -52,11 +52,7 @@ class MlaAttention:
         q_nope, q_rope = q_up.unflatten(-1, (spec.heads, -1)).split([spec.nope_width, spec.rope.width], dim=-1)
         q_latent = torch.bmm(q_nope.transpose(0, 1), self.key_up).transpose(0, 1)
         q_rope = rotate(spec.rope, q_rope, batch.rotation(spec.rope))
-        rows = Rows(
-            batch.cache.pool(self.layer, "latent").flatten(0, 1),
-            batch.cache.pool(self.layer, "rope").flatten(0, 1),
-            batch.selected[spec.index_source],
-        )
+        rows = batch.cache.rows(self.layer, "latent", batch.selected[spec.index_source])
         mixed = sparse_attention(q_latent, q_rope, (rows,), spec.scale, self.sinks)
         heads = torch.bmm(mixed.transpose(0, 1), self.value_up).transpose(0, 1).flatten(1)
         if spec.output_gate:
@@ -66,10 +62,5 @@ class MlaAttention:
     def _write(self, kv_down: Tensor, batch: Batch) -> None:
         """Norm the latent, rotate the shared key, scatter both to this step's cache rows."""
         latent, key = kv_down.split([self.spec.kv_rank, self.spec.rope.width], dim=-1)
-        angles = batch.rotation(self.spec.rope)
-        for name, row in (
-            ("latent", self.kv_norm(latent)),
-            ("rope", rotate(self.spec.rope, key.unsqueeze(1), angles).squeeze(1)),
-        ):
-            pool = batch.cache.pool(self.layer, name)
-            pool.flatten(0, 1).index_copy_(0, batch.token_slots, row.to(pool.dtype))
+        rotated = rotate(self.spec.rope, key.unsqueeze(1), batch.rotation(self.spec.rope)).squeeze(1)
+        batch.cache.write_latent(self.layer, batch.token_slots, self.kv_norm(latent), rotated)

@@ -17,6 +17,7 @@ from engine.model.norm import RmsNorm
 from engine.model.ring import RingPlan, ring_plan
 from engine.model.spec import CompressedAttention, Indexer
 from engine.model.weights import Weights
+from kernels.cache_rows import pack_entry_rows
 from kernels.index_select import index_select
 from kernels.norm import rms_norm
 from kernels.sparse_attention import Rows, sparse_attention
@@ -82,12 +83,12 @@ class CompressedAttentionBlock:
         sources = [self._window(kv, batch)]
         if self.compressor is not None:
             self.compressor(x, batch)
-            pool = batch.cache.pool(self.layer, "entry")
+            per_page = batch.cache.entries_per_page(self.layer, "entry")
             if self.indexer is None:
-                slots = _all_entries(batch, spec.ratio, pool.shape[1])
+                slots = _all_entries(batch, spec.ratio, per_page)
             else:
-                slots = batch.flat_rows(self.indexer(x, index_query[0], batch), pool.shape[1])
-            sources.append(Rows(pool.flatten(0, 1), None, slots))
+                slots = batch.flat_rows(self.indexer(x, index_query[0], batch), per_page)
+            sources.append(batch.cache.rows(self.layer, "entry", slots))
         mixed = sparse_attention(q, None, tuple(sources), spec.width**-0.5, self.sinks)
         mixed = rotate_tail(spec.rope, mixed, angles.conj())
         groups = mixed.flatten(1).unflatten(-1, (spec.output_groups, -1)).transpose(0, 1)
@@ -96,7 +97,8 @@ class CompressedAttentionBlock:
     def _window(self, kv: Tensor, batch: Batch) -> Rows:
         """Rows of the sliding window for each token; the ring then holds the newest tokens."""
         state = batch.cache.frontier(self.layer, "window").flatten(0, 1)
-        ring, kv = ring_plan(batch, self.spec.window_tokens), kv.to(state.dtype)
+        ring = ring_plan(batch, self.spec.window_tokens)
+        kv = pack_entry_rows(kv) if state.dtype == torch.uint8 else kv.to(state.dtype)
         if all(span.count == 1 for span in batch.spans):  # the whole window of a single token lies in the ring
             assert self.spec.open_span is None or batch.is_image is None, "a step cuts a picture in two"
             state.index_copy_(0, ring.kept_slots, kv)

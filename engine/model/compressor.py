@@ -77,14 +77,13 @@ class Compressor:
         """x [N, hidden] is the normed layer input."""
         spec = self.spec
         own = F.linear(x.float(), self.project).unflatten(-1, (2, -1))
-        pool = batch.cache.pool(self.layer, self.name)
         state = batch.cache.frontier(self.layer, f"{self.name}_frontier")
         ring = ring_plan(batch, state.shape[1])
         flat = state.flatten(0, 1)
-        windows = completed_windows(batch, spec, ring, pool.shape[1])
+        windows = completed_windows(batch, spec, ring, batch.cache.entries_per_page(self.layer, self.name))
         if len(windows.entries):
             rows = torch.cat([flat[ring.earlier], own])
             entries = self.norm(compress_windows(rows, windows.rows, self.bias, spec.overlap))
             entries = rotate_tail(spec.rope, entries.unsqueeze(1), windows.angles).squeeze(1)
-            pool.flatten(0, 1).index_copy_(0, windows.entries, entries.to(pool.dtype))
+            batch.cache.write(self.layer, self.name, windows.entries, entries)
         flat.index_copy_(0, ring.kept_slots, own[ring.kept])

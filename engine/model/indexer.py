@@ -39,10 +39,10 @@ class TokenIndexer:
         spec, angles = self.spec, batch.rotation(self.spec.rope)
         q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), angles)
         k = rotate_part(spec, self.key_norm(keys).unsqueeze(1), angles).squeeze(1)
+        batch.cache.write(self.layer, "index", batch.token_slots, k)
         pool = batch.cache.pool(self.layer, "index")
-        pool.flatten(0, 1).index_copy_(0, batch.token_slots, k.to(pool.dtype))
         weights = F.linear(x.float(), self.head_weights) * self.head_scale
         chosen = index_select(q, weights, pool, batch.page_table, batch.sequence, batch.positions + 1, spec.topk)
         if batch.trace is not None:
             batch.trace.topk.setdefault(self.layer, []).append(chosen)
-        return batch.flat_rows(chosen, pool.shape[1])
+        return batch.flat_rows(chosen, batch.cache.entries_per_page(self.layer, "index"))
