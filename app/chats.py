@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from app import saved
 from app.generation import Generation
 from app.images import Picture
 from app.opening import OpeningModel, one_line
@@ -39,6 +40,7 @@ class Chats:
         self._threads: dict[str, threading.Thread] = {}
         self._sessions: OrderedDict[str, Any] = OrderedDict()
         self._unsaved: dict[int, Answer] = {}
+        self._forgetting: list[threading.Thread] = []
 
     # what a page shows
 
@@ -83,15 +85,18 @@ class Chats:
         pictures: Sequence[Picture] = (),
         revision: int | None = None,
         settings: ReplySettings | None = None,
+        title: str | None = None,
     ) -> Generation:
-        """Store a message (in a new conversation when the id is None) and start its answer."""
+        """Store a message (in a new conversation when the id is None, called `title`) and start its answer."""
         text = text.strip("\r\n")
         if not text.strip() and not pictures:
             raise Refusal("Write something or add a picture first.")
         self._check_sight(pictures)
         with self._lock:
             new = conversation_id is None
-            conversation = self.store.create(_title(text, pictures), settings) if new else self._idle(conversation_id)
+            conversation = (
+                self.store.create(title or _title(text, pictures), settings) if new else self._idle(conversation_id)
+            )
             if not new and settings is not None and settings != conversation.settings:
                 conversation = self.store.configure(conversation.id, settings, revision)
                 revision = None if revision is None else conversation.revision
@@ -158,13 +163,25 @@ class Chats:
         return True
 
     def delete(self, conversation_id: str) -> None:
-        """Stop, forget and remove a conversation."""
+        """Stop, forget and remove a conversation with its pictures and its saved state."""
         self.stop(conversation_id)
         self.store.delete(conversation_id)
         with self._lock:
             session = self._sessions.pop(conversation_id, None)
-        if session is not None:
-            session.close()
+            answering = self._threads.get(conversation_id)
+            thread = threading.Thread(
+                target=self._forget, args=(conversation_id, session, answering), name="forget", daemon=True
+            )
+            self._forgetting = [one for one in self._forgetting if one.is_alive()] + [thread]
+            thread.start()
+
+    def sweep(self) -> None:
+        """Delete state whose conversation is gone, once the model is open: an earlier app may have been killed."""
+        try:
+            self.model.wait()
+            saved.sweep(self.store.directory, self.store.ids)
+        except (EngineError, Refusal, OSError):
+            log.debug("saved state was not swept", exc_info=True)
 
     def save_leftovers(self) -> None:
         """Try again to save answers that met a full disk."""
@@ -179,7 +196,9 @@ class Chats:
         """Stop everything and save what is there."""
         for conversation_id in self.busy_ids():
             self.stop(conversation_id)
-        for thread in list(self._threads.values()):
+        with self._lock:
+            threads = [*self._threads.values(), *self._forgetting]
+        for thread in threads:
             thread.join(5)
         self.save_leftovers()
 
@@ -201,6 +220,17 @@ class Chats:
         info = self.model.status.info
         if pictures and info is not None and not info.sees_images:
             raise Refusal(f"{info.name} reads text only; remove the picture or open a model that sees.")
+
+    def _forget(self, conversation_id: str, session: Any, answering: threading.Thread | None) -> None:
+        """Drop memory and saved state; not before a stopped answer has left the engine, which saves at its end."""
+        if answering is not None:
+            answering.join()
+        try:
+            if session is not None:
+                session.close()
+            saved.forget(self.store.directory, conversation_id, self.model.engine)
+        except (EngineError, OSError):
+            log.warning("the saved state of a deleted conversation stays until the next start", exc_info=True)
 
     def _forget_empty(self, conversation_id: str) -> None:
         try:

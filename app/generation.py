@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from engine.events import Event, Finished, Prefill, Queued, Restored, Stats, Text, Thinking
+from engine.events import Event, Finished, Notice, Prefill, Queued, Restored, Stats, Text, Thinking
 
 Phase = Literal["model", "queued", "reading", "thinking", "writing", "finished"]
+_SPEED_PIECES = 32
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,12 @@ class Live:
     total_tokens: int
     position: int
     restored_tokens: int
+    restore_ms: float
     started_at: float
     thinking_ms: float
+    tokens_per_second: float
     warning: str
+    notices: tuple[str, ...]
 
 
 class Generation:
@@ -50,7 +55,9 @@ class Generation:
         self._thinking: list[str] = []
         self._read = (0, 0)
         self._position = 0
-        self._restored_tokens = 0
+        self._restored = (0, 0.0)
+        self._notices: list[str] = []
+        self._pieces_at: deque[float] = deque(maxlen=_SPEED_PIECES)
         self._thinking_since = 0.0
         self._thinking_ms = 0.0
 
@@ -77,8 +84,10 @@ class Generation:
             match event:
                 case Queued(position):
                     self._phase, self._position = "queued", position
-                case Restored(tokens):
-                    self._restored_tokens = tokens
+                case Notice(text):
+                    self._notices.append(text)
+                case Restored(tokens, ms):
+                    self._restored = (tokens, ms)
                 case Prefill(done, total):
                     self._phase, self._read = "reading", (done, total)
                 case Thinking(text):
@@ -96,10 +105,20 @@ class Generation:
                         "decode_tokens_per_second": event.decode_tokens_per_second,
                         "prefill_tokens_per_second": event.prefill_tokens_per_second,
                         "thinking_ms": self._thinking_ms,
+                        **({"notices": list(self._notices)} if self._notices else {}),
                     }
                 case Finished(reason):
                     self.finish_reason = reason
+            if isinstance(event, (Text, Thinking)):
+                self._pieces_at.append(time.monotonic())
             self._tell()
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast the last pieces came, about one token each; 0 before there are two."""
+        times = list(self._pieces_at)
+        spent = times[-1] - times[0] if len(times) > 1 else 0.0
+        return (len(times) - 1) / spent if spent > 0 else 0.0
 
     def warn(self, sentence: str) -> None:
         """Show a sentence beside the live text (saving fails, the model is still loading); empty removes it."""
@@ -129,10 +148,13 @@ class Generation:
                 read_tokens=self._read[0],
                 total_tokens=self._read[1],
                 position=self._position,
-                restored_tokens=self._restored_tokens,
+                restored_tokens=self._restored[0],
+                restore_ms=self._restored[1],
                 started_at=self.started_at,
                 thinking_ms=self._thinking_ms,
+                tokens_per_second=self.tokens_per_second,
                 warning=self.warning,
+                notices=tuple(self._notices),
             )
 
     def wait(self, version: int, timeout_s: float) -> Live:

@@ -63,6 +63,11 @@ class OpeningModel:
         """How far it is."""
         return self._status
 
+    @property
+    def engine(self) -> Engine | None:
+        """The engine if it is ready; never waits."""
+        return self._engine if self._status.phase == "ready" else None
+
     def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Engine | None:
         """The engine when it is ready; None when `should_stop` turned true before; Refusal when opening failed."""
         with self._changed:

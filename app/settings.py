@@ -25,14 +25,14 @@ class PageSettings:
     open_browser: bool = True
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, least_bytes: int = 1) -> int:
     """Bytes of a size such as `24GB`, `24GiB` or `1.5g`; plain numbers are bytes."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
     if not match or match[2] not in _UNITS:
         raise Refusal(f"'{text}' is not a size; write it like 24GB or 24GiB.")
     size_bytes = int(float(match[1]) * _UNITS[match[2]])
-    if size_bytes <= 0:
-        raise Refusal("A memory budget must be larger than zero.")
+    if size_bytes < least_bytes:
+        raise Refusal(f"'{text}' is too small; this size must be larger than zero.")
     return size_bytes
 
 
@@ -43,6 +43,11 @@ def data_dir(wish: Path | None) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("dayzero", appauthor=False))
+
+
+def state_dir(data_dir: Path) -> Path:
+    """Where the engine keeps the saved state of the conversations in `data_dir`."""
+    return data_dir / "state"
 
 
 def keep_private(temp_dir: Path) -> None:

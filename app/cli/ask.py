@@ -7,11 +7,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.cli import batch
-from app.cli.options import add_engine_options, add_model_option, open_engine, positive
-from app.images import read_picture
+from app.cli import batch, talk
+from app.cli.options import (
+    add_data_option,
+    add_engine_options,
+    add_model_option,
+    add_state_options,
+    open_engine,
+    positive,
+)
+from app.images import Picture, read_picture
 from app.refusals import Refusal
-from engine.events import Finished, Stats, Text, Thinking
+from engine.events import Finished, Notice, Stats, Text, Thinking
 from engine.messages import Image, Message, ReplyOptions
 
 NAME = "ask"
@@ -23,6 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", nargs="?", help="the question; '-' reads it from standard input")
     parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture; may be repeated")
     parser.add_argument("--batch", metavar="QUESTIONS.jsonl", help="one JSON object per line, see the manual")
+    parser.add_argument("--conversation", metavar="NAME", help="start or continue this conversation of the page")
+    add_data_option(parser)
     add_model_option(parser)
     group = parser.add_argument_group("answer")
     group.add_argument("--system", default="", metavar="TEXT", help="instructions before the conversation")
@@ -38,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--thinking", action=argparse.BooleanOptionalAction, default=None, help="think first, where the model can"
     )
     add_engine_options(parser)
+    add_state_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,19 +55,27 @@ def run(options: argparse.Namespace) -> int:
     if options.batch is not None:
         if options.question is not None or options.image:
             raise Refusal("Give either a question or --batch, not both.")
+        if options.conversation is not None:
+            raise Refusal("Give either --conversation or --batch, not both.")
         return batch.run(options)
     text = sys.stdin.read() if options.question == "-" else (options.question or "")
-    pictures = [read_image(Path(name), name) for name in options.image]
+    pictures = [_picture(name) for name in options.image]
     if not text.strip() and not pictures:
         raise Refusal('Ask something: python -m app ask "question", or add a picture with --image.')
+    if options.conversation is not None:
+        return talk.run(options, text, pictures)
     messages = [Message("system", options.system)] if options.system.strip() else []
-    messages.append(Message("user", text, tuple(pictures)))
+    messages.append(Message("user", text, tuple(Image(picture.content) for picture in pictures)))
     engine = open_engine(options)
     try:
         _print_answer(engine.start("ask").reply(messages, reply_options(options)))
     finally:
         engine.close()
     return 0
+
+
+def _picture(name: str) -> Picture:
+    return read_picture(Path(name).expanduser())
 
 
 def read_image(path: Path, name: str) -> Image:
@@ -93,6 +111,8 @@ def _print_answer(events: Any) -> None:
                 print("\n", file=sys.stderr, flush=True)
                 thought = False
             print(event.text, end="", flush=True)
+        elif isinstance(event, Notice):
+            print(event.text, file=sys.stderr)
         elif isinstance(event, Stats):
             print(flush=True)
             print(
@@ -102,5 +122,4 @@ def _print_answer(events: Any) -> None:
                 file=sys.stderr,
             )
         elif isinstance(event, Finished) and event.reason != "stop":
-            reasons = {"length": "the token limit", "context_full": "the full context", "cancelled": "a stop"}
-            print(f"The answer was ended by {reasons[event.reason]}.", file=sys.stderr)
+            print(f"The answer was ended by {talk.ENDINGS[event.reason]}.", file=sys.stderr)

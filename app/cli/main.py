@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from app.cli import ask, check, page, plan, score
+from app.cli import ask, check, export, import_, kv, page, plan, score
 from app.cli.refuse import one_sentence
 from app.refusals import Refusal
 from engine.errors import EngineError
 
-COMMANDS: tuple[ModuleType, ...] = (ask, check, score, plan)
+COMMANDS: tuple[ModuleType, ...] = (ask, check, score, plan, kv, export, import_)
 
 EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130

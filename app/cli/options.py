@@ -52,10 +52,29 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ram-budget", metavar="SIZE", help="most memory the engine keeps, such as 24GB")
 
 
-def engine_settings(options: argparse.Namespace) -> EngineSettings:
-    """The engine settings of a command line; also prepares the environment that torch reads at import."""
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """--data-dir."""
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where conversations are kept")
+
+
+def add_state_options(parser: argparse.ArgumentParser) -> None:
+    """Whether and how much conversation state is kept on the disk."""
+    group = parser.add_argument_group("saved state")
+    group.add_argument(
+        "--state-budget", metavar="SIZE", help="most disk for saved state, such as 20GB (default: a tenth of the free)"
+    )
+    group.add_argument("--no-state", action="store_true", help="keep no state; conversations are read again")
+
+
+def engine_settings(options: argparse.Namespace, data_dir: Path | None = None) -> EngineSettings:
+    """The engine settings of a command line; also prepares the environment that torch reads at import.
+
+    With `data_dir` (and without --no-state) the engine keeps conversation state beside the conversations."""
     settings.use_threads(options.threads)
+    budget = None if data_dir is None or options.state_budget is None else settings.parse_bytes(options.state_budget)
     return EngineSettings(
+        state_dir=None if data_dir is None or options.no_state else settings.state_dir(data_dir),
+        state_budget_bytes=budget,
         device=options.device,
         context_tokens=options.context,
         ram_budget_bytes=None if options.ram_budget is None else settings.parse_bytes(options.ram_budget),

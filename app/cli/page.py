@@ -7,10 +7,17 @@ import contextlib
 import shutil
 import socket
 import sys
-from pathlib import Path
 
 from app import models, settings
-from app.cli.options import add_engine_options, add_model_option, engine_opener, engine_settings, port_number
+from app.cli.options import (
+    add_data_option,
+    add_engine_options,
+    add_model_option,
+    add_state_options,
+    engine_opener,
+    engine_settings,
+    port_number,
+)
 from app.refusals import Refusal
 
 
@@ -20,19 +27,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, help=f"default {settings.DEFAULT_PORT}, or the next free one")
     parser.add_argument("--host", default=settings.DEFAULT_HOST, help="address to listen on (default: this machine)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where conversations are kept")
+    add_data_option(parser)
     add_engine_options(parser)
+    add_state_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C; 2 when the model cannot be opened."""
-    wishes = engine_settings(options)
+    data_dir = settings.data_dir(options.data_dir)
+    wishes = engine_settings(options, data_dir)
     model_path = models.find_model(options.model)
     listener = bind(options.host, options.port)
     from app.opening import OpeningModel
     from app.store import Store
 
-    with contextlib.closing(listener), contextlib.closing(Store(settings.data_dir(options.data_dir))) as store:
+    with contextlib.closing(listener), contextlib.closing(Store(data_dir)) as store:
         # The engine (torch) and the page (gradio) are imported at the same time, each in its own thread.
         model = OpeningModel(model_path.name, engine_opener(model_path, wishes)).start()
         uploads = store.directory / "uploads"

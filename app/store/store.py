@@ -5,24 +5,33 @@ Owns the lock, the database and the files. Knows no engine and no page; a caller
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
+import shutil
 import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from app.images import Picture
 from app.refusals import ChangedElsewhere, StoreError
-from app.store import tree
+from app.store import tree, whole
 from app.store.attachments import AttachmentFiles, make_private
 from app.store.database import Database
 from app.store.lock import DirectoryLock
 from app.store.records import UNFINISHED_STATES, Answer, Conversation, Message, ReplySettings
+from app.store.whole import WholeConversation
 
 TITLE_CHARS = 60
+MAX_TITLE_CHARS = 200
+TRANSFER_PREFIX = "transfer-"  # of folders that an export or import uses while it runs
+_NEW_CONVERSATION = (
+    "INSERT INTO conversations (id, title, created_at, updated_at, system, temperature, max_tokens, seed, thinking)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class Store:
@@ -38,6 +47,8 @@ class Store:
             self.files = AttachmentFiles(directory)
             self._database = Database(directory / "conversations.sqlite3")
             self._mark_interrupted()
+            for leftover in directory.glob(f"{TRANSFER_PREFIX}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         except BaseException:
             self._lock.release()
             raise
@@ -60,11 +71,7 @@ class Store:
         now = time.time()
         identity = uuid.uuid4().hex
         with self._database.write() as db:
-            db.execute(
-                "INSERT INTO conversations (id, title, created_at, updated_at, system, temperature, max_tokens, seed,"
-                " thinking) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (identity, _short(title), now, now, *_settings_row(settings)),
-            )
+            db.execute(_NEW_CONVERSATION, (identity, _short(title), now, now, *_settings_row(settings)))
         return self.get(identity)
 
     def get(self, conversation_id: str) -> Conversation:
@@ -80,6 +87,18 @@ class Store:
         with self._database.read() as db:
             row = db.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
         return None if row is None else _conversation(row)
+
+    def named(self, title: str) -> Conversation | None:
+        """The conversation of this title that was used last, or None."""
+        query = "SELECT * FROM conversations WHERE title IN (?, ?) ORDER BY updated_at DESC, rowid DESC LIMIT 1"
+        with self._database.read() as db:
+            row = db.execute(query, (_short(title), _short(title, MAX_TITLE_CHARS))).fetchone()
+        return None if row is None else _conversation(row)
+
+    def ids(self) -> set[str]:
+        """Ids of all conversations."""
+        with self._database.read() as db:
+            return {row[0] for row in db.execute("SELECT id FROM conversations")}
 
     def list(self, search: str = "", limit: int = 200) -> list[Conversation]:
         """Conversations, newest first; with `search`, those whose title or messages hold every word."""
@@ -104,7 +123,9 @@ class Store:
             raise StoreError("A conversation needs a name.")
         with self._database.write() as db:
             _check_revision(db, conversation_id, revision)
-            db.execute("UPDATE conversations SET title = ? WHERE id = ?", (_short(title, 200), conversation_id))
+            db.execute(
+                "UPDATE conversations SET title = ? WHERE id = ?", (_short(title, MAX_TITLE_CHARS), conversation_id)
+            )
             _bump(db, conversation_id)
         return self.get(conversation_id)
 
@@ -137,6 +158,34 @@ class Store:
             ]
             db.executemany("DELETE FROM attachments WHERE sha256 = ?", [(sha256,) for sha256 in orphans])
         return orphans
+
+    # a conversation as a whole
+
+    def whole(self, conversation_id: str) -> WholeConversation:
+        """Every message of the tree, for an export."""
+        conversation = self.get(conversation_id)
+        with self._database.read() as db:
+            messages, leaf = whole.read_messages(db, conversation_id, conversation.leaf_id)
+        return WholeConversation(conversation.title, conversation.created_at, conversation.settings, leaf, messages)
+
+    def add_whole(self, parcel: WholeConversation, pictures: Mapping[str, Picture]) -> Conversation:
+        """Store an imported conversation under a new id, with the pictures it names; all of it or nothing."""
+        identity = uuid.uuid4().hex
+        settings = _settings_row(parcel.settings)
+        title = _short(parcel.title, MAX_TITLE_CHARS)
+        with self._files_lock:
+            try:
+                for picture in pictures.values():
+                    self.files.keep(picture.sha256, picture.content, picture.preview)
+                with self._database.write() as db:
+                    db.execute(_NEW_CONVERSATION, (identity, title, parcel.created_at, time.time(), *settings))
+                    whole.insert_messages(db, identity, parcel, pictures)
+            except BaseException:
+                with contextlib.suppress(StoreError), self._database.read() as db:
+                    named = {row[0] for row in db.execute("SELECT sha256 FROM attachments")}
+                    self.files.drop(set(pictures) - named)
+                raise
+        return self.get(identity)
 
     # messages
 
@@ -248,6 +297,18 @@ class Store:
     def _mark_interrupted(self) -> None:
         with self._database.write() as db:
             db.execute("UPDATE messages SET state = 'interrupted' WHERE state IN ('queued', 'streaming')")
+
+
+def read_titles(directory: Path) -> dict[str, str]:
+    """Title of every conversation by id, without taking the directory from an app that is running; empty if unreadable."""
+    path = directory / "conversations.sqlite3"
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            return dict(db.execute("SELECT id, title FROM conversations"))
+    except sqlite3.Error:
+        return {}
 
 
 def _insert(

@@ -137,9 +137,17 @@ def _facts_line(message: Message) -> str:
     speed = message.stats.get("decode_tokens_per_second", 0.0)
     if speed:
         facts.append(f"{speed:.1f} tokens/s")
+    if message.stats.get("restored_tokens", 0):
+        facts.append(restored_text(message.stats["restored_tokens"], message.stats.get("restore_ms", 0.0)))
+    facts += message.stats.get("notices", [])
     if not facts and message.state == "done" and not message.text:
         facts.append("the model gave an empty answer")
     return f'<div class="dz-facts">{html.escape(" · ".join(facts))}</div>' if facts else ""
+
+
+def restored_text(tokens: int, restore_ms: float) -> str:
+    """How much came back from saved state, and how fast."""
+    return f"{tokens:,} token{'' if tokens == 1 else 's'} restored in {restore_ms:,.0f} ms"
 
 
 def live_line(live: Live, model: ModelStatus) -> str:
@@ -149,8 +157,7 @@ def live_line(live: Live, model: ModelStatus) -> str:
     elif live.phase == "queued":
         text = "Waiting for room" if live.position <= 0 else f"Waiting for room, {live.position} before this one"
     elif live.phase == "reading":
-        restored = f", {live.restored_tokens:,} restored" if live.restored_tokens else ""
-        text = f"Reading {live.read_tokens:,} of {live.total_tokens:,} tokens{restored}"
+        text = f"Reading {live.read_tokens:,} of {live.total_tokens:,} tokens"
     elif live.phase == "thinking":
         text = "Thinking"
     else:
@@ -160,7 +167,12 @@ def live_line(live: Live, model: ModelStatus) -> str:
         bar = _bar(live.read_tokens / live.total_tokens)
     elif live.phase == "model" and model.total_bytes:
         bar = _bar(model.done_bytes / model.total_bytes)
-    warning = f'<span class="dz-warning">{html.escape(live.warning)}</span>' if live.warning else ""
+    if live.restored_tokens:
+        text += f" · {restored_text(live.restored_tokens, live.restore_ms)}"
+    if live.phase in ("thinking", "writing") and live.tokens_per_second:
+        text += f" · {live.tokens_per_second:.0f} tokens/s"
+    said = " ".join([*live.notices, live.warning]).strip()
+    warning = f'<span class="dz-warning">{html.escape(said)}</span>' if said else ""
     return f'<div class="dz-live" role="status"><span class="dz-dot"></span>{html.escape(text)}{bar}{warning}</div>'
 
 

@@ -1,7 +1,8 @@
 """An engine for tests: the public face of the real one, scripted answers, no torch.
 
 The last user text is the script: `slow` reads slowly, `long` writes many pieces, `think` thinks first,
-`fail` raises, `break` raises something unexpected, `queue` waits, `forever` never ends; else an echo."""
+`fail` raises, `break` raises something unexpected, `queue` waits, `forever` never ends, `restore` and `notice` speak
+of saved state; else an echo."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, BadRequest, PromptTooLong
-from engine.events import Event, Finished, Prefill, Queued, Stats, Text, Thinking
+from engine.events import Event, Finished, Notice, Prefill, Queued, Restored, Stats, Text, Thinking
 from engine.messages import Message, ReplyOptions
 
 PIECE_S = 0.01
@@ -24,6 +25,26 @@ class Progress:
     stage: str
     done_bytes: int
     total_bytes: int
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    label: str
+    tier: str
+    nbytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    lines: tuple[PlanLine, ...] = (
+        PlanLine("dense weights", "RAM", 30_000_000, "used by every token"),
+        PlanLine("KV cache", "RAM", 10_000_000, "4 full conversations"),
+        PlanLine("experts", "disk", 90_000_000, "in the checkpoint files, read when needed"),
+    )
+    cache_tokens: int = 16_384
+    budget_bytes: int = 60_000_000
+    warnings: tuple[str, ...] = ("The context is limited by <memory>.",)
 
 
 @dataclass(frozen=True)
@@ -43,10 +64,11 @@ class Info:
 @dataclass
 class FakeEngine:
     model_info: Any = field(default_factory=Info)
-    plan: str = "fake plan"
+    plan: Plan = field(default_factory=Plan)
     asked: list[list[Message]] = field(default_factory=list)
     options: list[ReplyOptions] = field(default_factory=list)
     closed: bool = False
+    deleted: list[str] = field(default_factory=list)
     sessions: dict[str, FakeSession] = field(default_factory=dict)
     most_at_once: int = 0
     at_once: int = 0
@@ -66,6 +88,9 @@ class FakeEngine:
 
     def check_messages(self, messages: Sequence[Message]) -> int:
         return sum(len(message.text.split()) for message in messages)
+
+    def delete(self, conversation_id: str) -> None:
+        self.deleted.append(conversation_id)
 
     def close(self) -> None:
         self.closed = True
@@ -111,6 +136,11 @@ class FakeSession:
                 raise PromptTooLong("The conversation has 9,000 tokens, but this model reads at most 4,096.")
             if "break" in script:
                 raise RuntimeError("unexpected trouble\nwith details")
+            if "notice" in script:
+                yield Notice("Saved state of this conversation was damaged and is not used; it is read again.")
+            restored = 1200 if "restore" in script else 0
+            if restored:
+                yield Restored(restored, 45.0)
             if "queue" in script:
                 yield Queued(1)
                 time.sleep(0.3)
@@ -134,12 +164,12 @@ class FakeSession:
             yield Stats(
                 prompt_tokens=total,
                 reused_tokens=0,
-                restored_tokens=0,
+                restored_tokens=restored,
                 new_tokens=new_tokens,
                 context_tokens=total + new_tokens,
                 context_limit_tokens=4096,
                 queue_ms=0.0,
-                restore_ms=0.0,
+                restore_ms=45.0 if restored else 0.0,
                 prefill_ms=1e3 * (prefilled - started),
                 decode_ms=1e3 * (time.monotonic() - prefilled),
             )
