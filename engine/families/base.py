@@ -154,6 +154,9 @@ def check_quantization(config: Config, known_experts: tuple[str, ...] = ("fp4", 
     if not isinstance(quantization, dict):
         raise UnsupportedModel("quantization_config in config.json is not an object.")
     method, fmt = quantization.get("quant_method"), quantization.get("fmt", "e4m3")
+    if method == "modelopt":  # the exporter of some MXFP8 repositories; its algorithm says what the tensors are
+        inner = quantization.get("quantization")
+        method = str(inner.get("quant_algo") if isinstance(inner, dict) else quantization.get("quant_algo")).lower()
     if method not in ("fp8", "mxfp8", "mxfp4") or fmt not in ("e4m3", "float8_e4m3fn", None):
         raise UnsupportedModel(
             f"quantization_config in config.json asks for {method!r} ({fmt!r}); this version reads fp8, mxfp8 and mxfp4."

@@ -241,7 +241,7 @@ def stored(parameter: Parameter, config: Config) -> Storage:
         and "fp4" in (config.get("expert_dtype"), quantization.get("expert_dtype"))
     ):
         return "mxfp4"
-    if quantization.get("quant_method") == "mxfp8" and _MXFP8.search(parameter.name):
+    if quantization.get("quant_method") in ("mxfp8", "modelopt") and _MXFP8.search(parameter.name):
         return "mxfp8"
     return "bf16"
 

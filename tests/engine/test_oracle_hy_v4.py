@@ -28,8 +28,9 @@ SETTINGS = [
     ("hy_v4_vl", {"experts": "bf16"}),
     ("hy_v4_vl", {"experts": "mxfp8"}),
     ("hy_v4", {"experts": "bf16"}),
+    ("hy_v4", {"experts": "mxfp8", "mxfp8_names": "modelopt"}),
 ]
-IDS = ["vl-mxfp4", "text-mxfp4", "vl-bf16-fused", "vl-mxfp8", "text-bf16-fused"]
+IDS = ["vl-mxfp4", "text-mxfp4", "vl-bf16-fused", "vl-mxfp8", "text-bf16-fused", "text-mxfp8-modelopt"]
 every_layout = pytest.mark.parametrize(("family", "options"), SETTINGS, ids=IDS)
 TOPK = 32  # index_topk of the cases
 
