@@ -6,7 +6,7 @@ import logging
 import sqlite3
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +80,21 @@ class StateIndex:
 
     def rebuild(self) -> None:
         """Read the heads of all files; unreadable ones are left out (and found by `verify`)."""
-        for path in sorted(self._folder.glob(f"*/*{SUFFIX}"), key=lambda p: p.stat().st_mtime):
-            try:
-                self.add(read_head(path), path.stat().st_size, None)
-            except BadState as problem:
-                log.warning("saved state is left out: %s", problem)
+        self.adopt(sorted(self._folder.glob(f"*/*{SUFFIX}"), key=lambda p: p.stat().st_mtime))
+
+    def claim(self, key: str, conversation: str) -> None:
+        """Note whose segment is about to be written, so that it is not left ownerless when the process is killed."""
+        with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO users VALUES (?,?)", (conversation, key))
+
+    def adopt(self, paths: Iterable[Path]) -> None:
+        """Take in whole files that were renamed by a process that was killed before it could record them."""
+        for path in paths:
+            if not self.has(path.name.removesuffix(SUFFIX)):
+                try:
+                    self.add(read_head(path), path.stat().st_size, None)
+                except (BadState, OSError) as problem:
+                    log.warning("saved state is left out: %s", problem)
 
     def add(self, head: SegmentHead, nbytes: int, conversation: str | None) -> None:
         """Record a file that has been written."""

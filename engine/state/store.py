@@ -63,6 +63,7 @@ class StateStore:
                 if time.time() - part.stat().st_mtime > _STALE_SECONDS:
                     part.unlink(missing_ok=True)
             self._index = StateIndex(self.folder)
+            self._index.adopt(self._place.glob(f"*{SUFFIX}"))
             if self.budget_bytes is None:
                 self.budget_bytes = int(
                     (shutil.disk_usage(self.folder).free + self._index.total_bytes()) * SHARE_OF_FREE_DISK
@@ -213,6 +214,7 @@ class StateStore:
         if job.head.parent and not self._index.has(job.head.parent):
             return  # what it builds on was not saved or is gone; alone it could never be restored
         self._place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._index.claim(job.head.key, job.conversation)
         path = write_segment(self._place, job.head, job.tensors)
         self._index.add(job.head, path.stat().st_size, job.conversation)
         self._keep_budget(job.head.key)
