@@ -24,17 +24,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.choose import Case, Unsuitable
+from kernels.choose import Case
 from kernels.gpu import interpreted, multiprocessors, require_gpu
 from kernels.index_select.reference import index_key_page_bytes
 
 _BINS = 1024
 _COPIES = 4  # of the histogram, so that few programs add to the same address
 _ROUNDS = 5  # splits that can be needed: one around zero, then 31 bits in steps of 10
-_CANDIDATES = 1024
+_CANDIDATES = 512  # three counts of so many fit an int32
 FEW_QUERIES = 8
 _BUFFER = 1 << 27  # scores held at once while many queries are served
-_CONTROL = 16  # int32 words: barrier, candidate count, programs done, highest guess
+_CONTROL = 16  # int32 words: 0 last barrier, 1 candidate count, 2 highest guess, 3 .. the other barriers in turn
 _LOWEST = tl.constexpr(-2147483648)
 _FIRST = tl.constexpr((127 - 16) << 23)  # the bits of 2^-16, where bin 1 begins
 _BIN_BITS = tl.constexpr(18)
@@ -47,16 +47,21 @@ def suits(name: str, case: Case | None) -> None:
 
 
 @triton.jit
-def _barrier(counter, target, G: tl.constexpr):
-    """Wait until `target` arrivals of this query's programs; everything they wrote before is visible afterwards."""
+def _barrier(counter, G: tl.constexpr):
+    """Wait until all G programs of this query have come here; what they wrote before is visible afterwards."""
     tl.debug_barrier()
     if G > 1:
         tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
         seen = tl.full((), 0, tl.int32)
         address = counter.to(tl.int64, bitcast=True)
-        while seen < target:
+        while seen < G:
             seen = tl.inline_asm_elementwise(
-                "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+                "nanosleep.u32 20; ld.acquire.gpu.global.u32 $0, [$1];",
+                "=r,l",
+                [address],
+                dtype=tl.int32,
+                is_pure=False,
+                pack=1,
             )
         tl.debug_barrier()
 
@@ -77,17 +82,16 @@ def _bin_of(key, BINS: tl.constexpr):
 
 
 @triton.jit
-def _add_bins(hist, b, mask, number):
+def _add_bins(hist, b, mask):
     """hist[b] += 1 where mask. Where many share a bin they are added at once, since atomics on one address queue up."""
     left = tl.where(mask, b, -1)
-    if number > 16:
-        same = tl.full((), 16, tl.int32)
-        while same >= 16:
-            top = tl.max(left, 0)
-            same = tl.sum(((left == top) & (left >= 0)).to(tl.int32), 0)
-            if same >= 16:
-                tl.atomic_add(hist + top, same, sem="relaxed", scope="gpu")
-                left = tl.where(left == top, -1, left)
+    same = tl.full((), 16, tl.int32)
+    while same >= 16:
+        top = tl.max(left, 0)
+        same = tl.sum(((left == top) & (left >= 0)).to(tl.int32), 0)
+        if same >= 16:
+            tl.atomic_add(hist + top, same, sem="relaxed", scope="gpu")
+            left = tl.where(left == top, -1, left)
     tl.atomic_add(hist + tl.maximum(left, 0), 1, mask=left >= 0, sem="relaxed", scope="gpu")
 
 
@@ -135,22 +139,23 @@ def _scores(
 
 
 @triton.jit
-def _guess(key, real, K, N, z):
-    """A key that is very probably not above the K-th of all N, judged by `key` where `real`.
+def _guess(key, length, K, N, z, SCAN: tl.constexpr):
+    """A key that is very probably not above the K-th of all N, judged by the first `length` of `key`.
 
     Scores z deviations above the mean, and less, are tried; the highest is taken that leaves more of these entries
     above it than belong to the result on average, by 5.5 deviations and 5. If none does, everything counts.
     """
+    real = tl.arange(0, SCAN) < length
     x = tl.where(real, (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True), 0.0)
-    number = tl.sum(real.to(tl.int32), 0).to(tl.float32)
+    number = length.to(tl.float32)
     mean = tl.sum(x, 0) / number
     deviation = tl.sqrt(tl.maximum(tl.sum(x * x, 0) / number - mean * mean, 0.0))
     expected = K.to(tl.float32) * number / N.to(tl.float32)
     rank = (expected + 5.5 * tl.sqrt(expected) + 5.0).to(tl.int32)
     high, low = _ordered(mean + z * deviation), _ordered(mean + 0.5 * z * deviation)
-    enough_high = tl.sum((real & (key >= high)).to(tl.int32), 0) >= rank
-    enough_low = tl.sum((real & (key >= low)).to(tl.int32), 0) >= rank
-    return tl.where(enough_high, high, tl.where(enough_low, low, -2147483648))
+    ones = (key >= high).to(tl.int32) + ((key >= low).to(tl.int32) << 16)
+    counts = tl.sum(tl.where(real, ones, 0), 0)
+    return tl.where((counts & 65535) >= rank, high, tl.where((counts >> 16) >= rank, low, -2147483648))
 
 
 @triton.jit
@@ -241,12 +246,15 @@ def _select(
             n = base + t + tile
             tl.store(keys_ptr + n, _ordered(x), mask=n < N)
         tl.debug_barrier()
+    if c == 0:  # left from the launch before; used again only behind the first barrier
+        tl.store(control_ptr, 0)
+        tl.store(control_ptr + 1, 0)
     kept_key = tl.load(own + scan, mask=scan < length, other=_LOWEST)
     guess = tl.full((), -2147483648, tl.int32)
     if GUESS:
         if length > 0:
-            guess = _guess(kept_key, scan < length, K, N, z)
-        tl.atomic_max(control_ptr + 3, _bin_of(guess, BINS), sem="relaxed", scope="gpu")
+            guess = _guess(kept_key, tl.minimum(length, SCAN), K, N, z, SCAN)
+        tl.atomic_max(control_ptr + 2, _bin_of(guess, BINS), sem="relaxed", scope="gpu")
     if STOP > 0:
         for t in range(0, length, SCAN):
             if SINGLE:
@@ -255,26 +263,26 @@ def _select(
                 key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
             bin_ = _bin_of(key, BINS)
             mask = (t + scan < length) & (bin_ > 0) & (key >= guess)
-            _add_bins(hist, bin_, mask, SCAN)
+            _add_bins(hist, bin_, mask)
 
     if STOP > 1:
         # 2 bound
-        arrivals = 1
-        _barrier(control_ptr, arrivals * G, G)
+        arrived = 3
+        _barrier(control_ptr + arrived, G)
         bins = tl.arange(0, BINS)
         h = _counts(hist_ptr, BINS, COPIES)
         h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
         t_bin, above, inside = _bound(h, K)
         if GUESS:
-            if t_bin <= tl.load(control_ptr + 3, cache_modifier=".cg"):
+            if t_bin <= tl.load(control_ptr + 2, cache_modifier=".cg"):
                 # Some program guessed too high: count what was left out, once everybody has looked at the counts.
-                _barrier(control_ptr, (arrivals + 1) * G, G)
+                _barrier(control_ptr + arrived + 1, G)
                 for t in range(0, length, SCAN):
                     key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
                     bin_ = _bin_of(key, BINS)
-                    _add_bins(hist, bin_, (t + scan < length) & (key < guess) & (bin_ > 0), SCAN)
-                _barrier(control_ptr, (arrivals + 2) * G, G)
-                arrivals += 2
+                    _add_bins(hist, bin_, (t + scan < length) & (key < guess) & (bin_ > 0))
+                _barrier(control_ptr + arrived + 2, G)
+                arrived += 2
                 h = _counts(hist_ptr, BINS, COPIES)
                 h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
                 t_bin, above, inside = _bound(h, K)
@@ -285,7 +293,7 @@ def _select(
         if t_bin == BINS - 1:
             high = tl.full((), 2147483648, tl.int64)
         round_ = 0
-        while (inside > CANDIDATES) & (high - low > 1):
+        while ((inside > CANDIDATES) | (high - low > 1073741824)) & (high - low > 1):
             split = hist_ptr + (COPIES + round_) * BINS
             around_zero = (low < 0) & (high > 1)
             shift = 0
@@ -298,9 +306,9 @@ def _select(
                 sign = tl.where(key < 0, 0, tl.where(key == 0, 1, 2))
                 bin_ = tl.where(around_zero, sign, (key - low) >> shift)
                 bin_ = tl.where(mask, bin_, 0).to(tl.int32)
-                _add_bins(split, bin_, mask, SCAN)
-            arrivals += 1
-            _barrier(control_ptr, arrivals * G, G)
+                _add_bins(split, bin_, mask)
+            arrived += 1
+            _barrier(control_ptr + arrived, G)
             t_bin, more, inside = _bound(tl.load(split + bins, cache_modifier=".cg"), K - above)
             above += more
             if around_zero:
@@ -311,68 +319,67 @@ def _select(
                 high = tl.minimum(high, low + (tl.full((), 1, tl.int64) << shift))
             round_ += 1
 
-        # 3 collect
-        wanted = K - above
-        low32, last32 = low.to(tl.int32), (high - 1).to(tl.int32)
-        fits = inside <= CANDIDATES
-        sure = 0
-        tied = 0
-        for t in range(0, length, SCAN):
-            at = t + scan
-            if SINGLE:
-                key = kept_key
-            else:
-                key = tl.load(own + at, mask=at < length, other=_LOWEST)
-            edge = (at < length) & (key >= low32) & (key <= last32)
-            number = tl.sum(edge.to(tl.int32), 0)
-            sure += tl.sum(((at < length) & (key > last32)).to(tl.int32), 0)
-            tied += number
-            if (number > 0) & fits:
-                place = tl.atomic_add(control_ptr + 1, number, sem="relaxed", scope="gpu")
-                place = place + tl.cumsum(edge.to(tl.int32), 0) - 1
-                n = base + at
-                tl.store(candidates_ptr + place, key, mask=edge & (place < CANDIDATES))
-                tl.store(candidates_ptr + CANDIDATES + place, n, mask=edge & (place < CANDIDATES))
-        tl.store(control_ptr + CONTROL + c, sure)
-        tl.store(control_ptr + CONTROL + GROUPS + c, tied)
-        arrivals += 1
-        _barrier(control_ptr, arrivals * G, G)
-        # Everybody has read the histograms: clear a share of them.
-        for t in range(c * SCAN, (COPIES + ROUNDS) * BINS, G * SCAN):
-            tl.store(hist_ptr + t + scan, tl.zeros([SCAN], tl.int32), mask=t + scan < (COPIES + ROUNDS) * BINS)
+        if STOP > 2:
+            _collect(
+                out, own, kept_key, hist_ptr, candidates_ptr, control_ptr, N, K, c, base, length, low, high, above,
+                inside, G, GROUPS, SCAN, SINGLE, BINS, COPIES, ROUNDS, CANDIDATES, CONTROL, STOP,
+            )  # fmt: skip
+
+
+@triton.jit
+def _collect(
+    out, own, kept_key, hist_ptr, candidates_ptr, control_ptr, N, K, c, base, length, low, high, above, inside,
+    G: tl.constexpr, GROUPS: tl.constexpr, SCAN: tl.constexpr, SINGLE: tl.constexpr, BINS: tl.constexpr,
+    COPIES: tl.constexpr, ROUNDS: tl.constexpr, CANDIDATES: tl.constexpr, CONTROL: tl.constexpr, STOP: tl.constexpr,
+):  # fmt: skip
+    """Step 3: `above` keys are at least `high`, `inside` lie in low .. high - 1, of which K - above are wanted."""
+    scan = tl.arange(0, SCAN)
+    wanted = K - above
+    low32, last32 = low.to(tl.int32), (high - 1).to(tl.int32)
+    fits = inside <= CANDIDATES
+    sure = 0
+    tied = 0
+    for t in range(0, length, SCAN):
+        at = t + scan
+        if SINGLE:
+            key = kept_key
+        else:
+            key = tl.load(own + at, mask=at < length, other=_LOWEST)
+        edge = (at < length) & (key >= low32) & (key <= last32)
+        both = tl.sum(tl.where(edge, 65536, tl.where((at < length) & (key > last32), 1, 0)), 0)
+        number = both >> 16
+        sure += both & 65535
+        tied += number
+        if (number > 0) & fits:
+            place = tl.atomic_add(control_ptr + 1, number, sem="relaxed", scope="gpu")
+            place = place + tl.cumsum(edge.to(tl.int32), 0) - 1
+            tl.store(candidates_ptr + place, key, mask=edge & (place < CANDIDATES))
+            tl.store(candidates_ptr + CANDIDATES + place, base + at, mask=edge & (place < CANDIDATES))
+    tl.store(control_ptr + CONTROL + c, sure)
+    tl.store(control_ptr + CONTROL + GROUPS + c, tied)
+    _barrier(control_ptr, G)
+    # Everybody has read the histograms and passed the other barriers: clear them for the next launch.
+    for t in range(c * SCAN, (COPIES + ROUNDS) * BINS, G * SCAN):
+        tl.store(hist_ptr + t + scan, tl.zeros([SCAN], tl.int32), mask=t + scan < (COPIES + ROUNDS) * BINS)
+    if c == 0:
+        word = tl.arange(0, CONTROL)
+        tl.store(control_ptr + word, tl.zeros([CONTROL], tl.int32), mask=word > 1)
+    if STOP > 3:
         lower = tl.arange(0, GROUPS)
         start = tl.sum(tl.load(control_ptr + CONTROL + lower, mask=lower < c, other=0, cache_modifier=".cg"), 0)
-        ties_before = tl.sum(
-            tl.load(control_ptr + CONTROL + GROUPS + lower, mask=lower < c, other=0, cache_modifier=".cg"), 0
-        )
         last_key = low32
         last_place = tl.full((), 2147483647, tl.int32)
+        ties_before = tl.full((), 0, tl.int32)
         if fits:
             i = tl.arange(0, CANDIDATES)
             listed = i < inside
             key = tl.load(candidates_ptr + i, mask=listed, other=_LOWEST, cache_modifier=".cg")
             n = tl.load(candidates_ptr + CANDIDATES + i, mask=listed, other=2147483647, cache_modifier=".cg")
-            bottom, top = low, high  # the wanted-th largest key lies in bottom .. top - 1
-            while top - bottom > 1:
-                step = (top - bottom + 3) // 4
-                first_cut, second_cut, third_cut = bottom + step, bottom + 2 * step, bottom + 3 * step
-                above_1 = tl.sum((listed & (key >= first_cut)).to(tl.int32), 0)
-                above_2 = tl.sum((listed & (key >= second_cut)).to(tl.int32), 0)
-                above_3 = tl.sum((listed & (key >= third_cut)).to(tl.int32), 0)
-                top = tl.where(
-                    above_1 < wanted,
-                    first_cut,
-                    tl.where(above_2 < wanted, second_cut, tl.where(above_3 < wanted, third_cut, top)),
-                )
-                bottom = tl.where(
-                    above_3 >= wanted,
-                    third_cut,
-                    tl.where(above_2 >= wanted, second_cut, tl.where(above_1 >= wanted, first_cut, bottom)),
-                )
-            last_key = bottom.to(tl.int32)
-            left = wanted - tl.sum((listed & (key > last_key)).to(tl.int32), 0)
+            last_key = _nth(key - low32, listed, (high - low).to(tl.int32), wanted) + low32
             equal = listed & (key == last_key)
-            if tl.sum(equal.to(tl.int32), 0) > left:
+            both = tl.sum(tl.where(equal, 65536, tl.where(listed & (key > last_key), 1, 0)), 0)
+            left = wanted - (both & 65535)
+            if (both >> 16) > left:
                 nearest = tl.full((), -1, tl.int32)
                 last_place = N - 1
                 while last_place - nearest > 1:
@@ -384,6 +391,8 @@ def _select(
             kept = listed & ((key > last_key) | (equal & (n <= last_place)))
             start += tl.sum((kept & (n < base)).to(tl.int32), 0)
         else:
+            ties = tl.load(control_ptr + CONTROL + GROUPS + lower, mask=lower < c, other=0, cache_modifier=".cg")
+            ties_before = tl.sum(ties, 0)
             start += tl.minimum(ties_before, wanted)
         for t in range(0, length, SCAN):
             at = t + scan
@@ -404,10 +413,26 @@ def _select(
                 place = start + tl.cumsum(kept.to(tl.int32), 0) - 1
                 tl.store(out + place, n, mask=kept & (place < K))
                 start += number
-    done = tl.atomic_add(control_ptr + 2, 1, sem="acq_rel", scope="gpu")
-    if done == G - 1:
-        for word in tl.static_range(4):
-            tl.store(control_ptr + word, 0)
+
+
+@triton.jit
+def _nth(offset, real, width, wanted):
+    """The wanted-th largest of the real offsets, all of them in 0 .. width - 1; fewer than 1024 of them.
+
+    Three cuts are counted at once in one int32, so that the interval shrinks to a quarter per reduction.
+    """
+    bottom = tl.zeros_like(width)
+    top = width
+    while top - bottom > 1:
+        step = (top - bottom + 3) // 4
+        a, b, c = bottom + step, bottom + 2 * step, bottom + 3 * step
+        ones = (offset >= a).to(tl.int32) + ((offset >= b).to(tl.int32) << 10) + ((offset >= c).to(tl.int32) << 20)
+        counts = tl.sum(tl.where(real, ones, 0), 0)
+        over_a, over_b, over_c = counts & 1023, (counts >> 10) & 1023, counts >> 20
+        high = tl.where(over_a < wanted, a, tl.where(over_b < wanted, b, tl.where(over_c < wanted, c, top)))
+        bottom = tl.where(over_c >= wanted, c, tl.where(over_b >= wanted, b, tl.where(over_a >= wanted, a, bottom)))
+        top = tl.minimum(high, top)
+    return bottom
 
 
 @triton.jit
