@@ -10,6 +10,7 @@ from engine.errors import EngineError
 from engine.families import FAMILIES
 from engine.families.base import Config, Family, UnknownKey
 from engine.model.loader import declare, disk_name
+from engine.model.spec import ModelSpec
 
 _NUMBER = re.compile(r"(?<![A-Za-z])\d+(?![A-Za-z])")
 _SCALES = re.compile(r"\.(scale|weight_scale_inv|weight_scale)$|_scales$")
@@ -34,40 +35,42 @@ def name_pattern(name: str) -> str:
 
 def nearest_family(checkpoint: Checkpoint) -> Nearest:
     """Compare the checkpoint's tensor names and config keys with every family."""
-    present = {name_pattern(name) for name in checkpoint.entries if not _SCALES.search(name)}
-    return max((_compare(family, checkpoint.config, present) for family in FAMILIES), key=lambda n: n.shared_names)
+    names = [name for name in checkpoint.entries if not _SCALES.search(name)]
+    return max((_compare(family, checkpoint.config, names) for family in FAMILIES), key=lambda n: n.shared_names)
 
 
-def _compare(family: Family, config: Config, present: set[str]) -> Nearest:
+def _compare(family: Family, config: Config, names: list[str]) -> Nearest:
+    unknown_keys, parse_fault, spec = _read_keys(family, config)
+    ignored = [] if spec is None else family.ignored_patterns(spec)
+    present = {name_pattern(name) for name in names if not any(pattern.search(name) for pattern in ignored)}
     templates = {name_pattern(re.sub(r"\{[a-z]\}", "0", name)) for name in family.names.values()}
     if family.fused_experts is not None:
-        templates |= {
-            name_pattern(n.replace("{n}", "0")) for n in (family.fused_experts.gate_up, family.fused_experts.down)
-        }
-    known = templates | {p for p in present if any(re.search(i, p.replace("N", "0")) for i in family.ignored)}
-    nearest = Nearest(family.name, len(present & known) / max(len(present), 1))
-    nearest.unknown_keys, nearest.parse_fault, needed = _read_keys(family, config)
-    nearest.unknown_names = sorted(present - known)
-    nearest.absent_names = sorted((needed or templates) - present)
-    return nearest
+        fused = (family.fused_experts.gate_up, family.fused_experts.down)
+        templates |= {name_pattern(name.replace("{n}", "0")) for name in fused}
+    needed = templates if spec is None else {name_pattern(disk_name(family, name)) for name in declare(spec)}
+    return Nearest(
+        family=family.name,
+        shared_names=len(present & templates) / max(len(present), 1),
+        unknown_keys=unknown_keys,
+        parse_fault=parse_fault,
+        unknown_names=sorted(present - templates),
+        absent_names=sorted(needed - present),
+    )
 
 
-def _read_keys(family: Family, config: Config) -> tuple[list[str], str, set[str]]:
+def _read_keys(family: Family, config: Config) -> tuple[list[str], str, ModelSpec | None]:
     """Parse as this family, leaving out keys it does not know one after another."""
     unknown: list[str] = []
     patched = {**config, "model_type": family.model_types[-1]}
     for _ in range(200):
         try:
-            spec = family.parse(patched)
+            return unknown, "", family.parse(patched)
         except UnknownKey as key:
             unknown.append(key.key if key.where == "config.json" else f"{key.where}.{key.key}")
             patched = _without(patched, key.key)
         except (EngineError, KeyError, TypeError, AttributeError, ValueError) as problem:
-            return unknown, str(problem), set()
-        else:
-            names = {name_pattern(disk_name(family, name)) for name in declare(spec)}
-            return unknown, "", names
-    return unknown, "", set()
+            return unknown, str(problem), None
+    return unknown, "", None
 
 
 def _without(config: Config, key: str) -> Config:
