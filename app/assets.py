@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.refusals import Refusal
@@ -16,6 +18,25 @@ def find_asset(name: str) -> Path:
         if (place / name).exists():
             return place / name
     raise Refusal(f"The installation is incomplete: its file '{name}' is missing; install the app again.")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A picture to try, with a question about it."""
+
+    path: Path
+    question: str
+
+
+def sample_pictures() -> list[Sample]:
+    """Sample pictures that ship with the app; none when there are none."""
+    try:
+        listing = find_asset("samples/samples.json")
+        rows = json.loads(listing.read_text("utf-8"))
+        samples = [Sample(listing.parent / row["file"], row["question"]) for row in rows]
+    except (Refusal, OSError, ValueError, KeyError, TypeError):
+        return []
+    return [one for one in samples if one.path.is_file()]
 
 
 def demo_model() -> Path:

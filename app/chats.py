@@ -10,9 +10,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from app import saved
+from app import saved, transfer
 from app.generation import Generation
 from app.images import Picture
 from app.opening import OpeningModel, one_line
@@ -182,6 +183,18 @@ class Chats:
             saved.sweep(self.store.directory, self.store.ids)
         except (EngineError, Refusal, OSError):
             log.debug("saved state was not swept", exc_info=True)
+
+    def export(self, conversation_id: str, path: Path, with_state: bool) -> None:
+        """Write a conversation into one zip file."""
+        with self._lock:
+            session = self._sessions.get(conversation_id)
+        if session is not None and with_state:
+            session.save()  # what the last turn sealed may still be on its way to the disk
+        transfer.export_conversation(self.store, conversation_id, path, with_state)
+
+    def import_(self, path: Path) -> Conversation:
+        """Take a conversation over from a zip file."""
+        return transfer.import_conversation(self.store, path)
 
     def save_leftovers(self) -> None:
         """Try again to save answers that met a full disk."""

@@ -15,6 +15,7 @@ import os
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from app.store import ReplySettings, WholeConversation, WholeMessage
 
 FORMAT = "dayzero conversation"
 VERSION = 1
-MAX_JSON_BYTES = 256_000_000
+MAX_JSON_BYTES = 64_000_000
 MAX_ENTRIES = 100_000
 _NAME = re.compile(r"conversation\.json|images/[0-9a-f]{64}|state/[0-9a-f]{40}\.kv")
 _STATES = ("done", "stopped", "error", "interrupted")
@@ -88,9 +89,9 @@ def read_parcel(path: Path) -> Parcel:
             pictures = {sha256: _picture(archive, sha256, name) for sha256, name in named.items()}
     except OSError as error:
         raise Refusal(f"'{path.name}' cannot be read: {error.strerror or error}.") from None
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise Refusal(f"'{path.name}' is not a whole zip file.") from error
-    except (ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError, RuntimeError) as error:
         raise Refusal(f"'{path.name}' is damaged and cannot be read.") from error
     state = tuple(sorted(name.removeprefix("state/") for name in entries if name.startswith("state/")))
     return Parcel(conversation, pictures, state)
@@ -128,6 +129,8 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         if entry.filename == "conversation.json":
             if entry.file_size > MAX_JSON_BYTES:
                 _refuse("its text is too large")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                _refuse("its text is compressed in an unknown way")
         elif entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             _refuse(f"its part '{entry.filename}' is compressed")
         elif entry.filename.startswith("images/") and entry.file_size > MAX_FILE_BYTES:

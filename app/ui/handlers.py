@@ -16,6 +16,7 @@ from app.images import Picture, read_picture
 from app.refusals import ChangedElsewhere, Refusal
 from app.store import Conversation, Message, ReplySettings
 from app.ui import render
+from app.ui.memory import show_memory
 from app.ui.views import View, Views
 
 Change = dict[str, Any]
@@ -45,7 +46,7 @@ class Handlers:
         if conversation_id is not None and self.chats.store.find(conversation_id) is None:
             conversation_id = None
         view = self.views.of(page_id)
-        view.search = ""
+        view.search, view.memory_open = "", False
         return {**self._show(view, conversation_id), **self._list(view), **self._model(view), "arrived": True}
 
     def select(self, page_id: str, conversation_id: str | None) -> Change:
@@ -182,13 +183,42 @@ class Handlers:
             view.revision = conversation.revision
         return {"place": f"{conversation_id}:{conversation.revision}"}
 
+    def import_(self, page_id: str, path: str | None) -> Change:
+        """Take over an exported conversation and show it; what was uploaded is not kept."""
+        view = self.views.of(page_id)
+        if not path:
+            return {}
+        try:
+            conversation = self.chats.import_(Path(path))
+        except Refusal as error:
+            return {"notice": str(error)}
+        finally:
+            Path(path).unlink(missing_ok=True)
+        return {**self._show(view, conversation.id), **self._list(view)}
+
+    def toggle_memory(self, page_id: str) -> Change:
+        """Show or hide where memory goes."""
+        view = self.views.of(page_id)
+        view.memory_open = not view.memory_open
+        view.memory_key = None
+        return self._memory(view) if view.memory_open else {"memory": ""}
+
+    def _memory(self, view: View) -> Change:
+        if not view.memory_open:
+            return {}
+        shown = show_memory(self.chats, view.conversation_id)
+        if shown == view.memory_key:
+            return {}
+        view.memory_key = shown
+        return {"memory": shown}
+
     # watching
 
     def pulse(self, page_id: str, place: str | None) -> Change:
         """Asked about once a second: what changed elsewhere, and `follow` when an answer is not being watched."""
         self.chats.save_leftovers()
         view = self.views.of(page_id)
-        change = {**self._list(view, only_news=True), **self._model(view, only_news=True)}
+        change = {**self._list(view, only_news=True), **self._model(view, only_news=True), **self._memory(view)}
         conversation_id, revision = parse_place(place)
         if view.is_followed:
             return change
@@ -275,6 +305,7 @@ class Handlers:
                 "title": "New conversation",
                 "transcript": [],
                 "empty": render.empty_state(model),
+                "samples": render.sees_images(model),
                 "live": [],
                 "live_line": "",
                 "meter": render.meter([], model),
@@ -284,6 +315,7 @@ class Handlers:
                 "versions": "",
                 "settings": ReplySettings(),
                 "has_conversation": False,
+                "export": "",
                 "follow": False,
             }
         conversation, live, path = moment
@@ -296,6 +328,7 @@ class Handlers:
             "title": conversation.title,
             "transcript": render.display_path(settled[-view.window :]),
             "empty": None,
+            "samples": False,
             "live": render.display_live(live) if live else [],
             "live_line": render.live_line(live, model) if live else "",
             "meter": render.meter(path, model),
@@ -305,6 +338,7 @@ class Handlers:
             "versions": "" if live is not None or fork is None else f"{fork.sibling_index + 1} / {fork.num_siblings}",
             "settings": conversation.settings,
             "has_conversation": True,
+            "export": render.export_links(conversation.id),
             "follow": live is not None,
         }
 
@@ -348,6 +382,7 @@ class Handlers:
         }
         if not view.conversation_id:
             change |= {"empty": render.empty_state(status), "meter": render.meter([], status)}
+            change["samples"] = render.sees_images(status)
         return change
 
 

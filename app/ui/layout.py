@@ -7,12 +7,15 @@ from typing import Any
 
 import gradio as gr
 
+from app.assets import Sample, sample_pictures
+
 LATEX = [
     {"left": "$$", "right": "$$", "display": True},
     {"left": "\\[", "right": "\\]", "display": True},
     {"left": "\\(", "right": "\\)", "display": False},
 ]
 MAX_PASTED_CHARS = 1_000_000
+MAX_SAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,15 @@ class Parts:
     kick: Any
     pulse: Any
     new: Any
+    import_: Any
     search: Any
     list: Any
     model_line: Any
     title: Any
     rename_open: Any
     delete_open: Any
+    export_open: Any
+    memory_open: Any
     settings_open: Any
     rename_panel: Any
     rename_text: Any
@@ -38,6 +44,11 @@ class Parts:
     delete_text: Any
     delete_yes: Any
     delete_no: Any
+    export_panel: Any
+    export: Any
+    export_close: Any
+    memory_panel: Any
+    memory: Any
     settings_panel: Any
     system: Any
     temperature: Any
@@ -49,6 +60,8 @@ class Parts:
     empty: Any
     examples_row: Any
     examples: tuple[Any, ...]
+    samples_row: Any
+    samples: tuple[tuple[Any, Sample], ...]
     transcript: Any
     live: Any
     live_line: Any
@@ -90,6 +103,9 @@ def _build_sidebar(parts: dict[str, Any]) -> None:
             placeholder="Search conversations", show_label=False, container=False, elem_id="search", max_lines=1
         )
         parts["list"] = gr.Radio(choices=[], show_label=False, container=False, elem_id="list")
+        parts["import_"] = gr.UploadButton(
+            "Import a conversation", elem_id="import", file_types=[".zip"], size="sm", variant="secondary"
+        )
 
 
 def _build_header(parts: dict[str, Any]) -> None:
@@ -97,7 +113,9 @@ def _build_header(parts: dict[str, Any]) -> None:
         parts["title"] = gr.HTML("New conversation", elem_id="title", apply_default_css=False)
         parts["model_line"] = gr.HTML("", elem_id="model", apply_default_css=False)
         parts["rename_open"] = gr.Button("Rename", elem_id="rename", size="sm", variant="secondary", visible=False)
+        parts["export_open"] = gr.Button("Export", elem_id="export", size="sm", variant="secondary", visible=False)
         parts["delete_open"] = gr.Button("Delete", elem_id="delete", size="sm", variant="secondary", visible=False)
+        parts["memory_open"] = gr.Button("Memory", elem_id="memory", size="sm", variant="secondary")
         parts["settings_open"] = gr.Button("Settings", elem_id="settings", size="sm", variant="secondary")
 
 
@@ -112,6 +130,11 @@ def _build_panels(parts: dict[str, Any]) -> None:
         parts["delete_text"] = gr.HTML("Delete this conversation and its pictures for good?", elem_id="delete-text")
         parts["delete_yes"] = gr.Button("Delete", variant="stop", size="sm", elem_id="delete-yes")
         parts["delete_no"] = gr.Button("Keep", size="sm", elem_id="delete-no")
+    with gr.Row(visible=False, elem_classes="dz-panel", elem_id="export-panel") as parts["export_panel"]:
+        parts["export"] = gr.HTML("", elem_id="export-links", apply_default_css=False)
+        parts["export_close"] = gr.Button("Done", size="sm", elem_id="export-close")
+    with gr.Column(visible=False, elem_classes="dz-panel", elem_id="memory-panel") as parts["memory_panel"]:
+        parts["memory"] = gr.HTML("", elem_id="memory-text", apply_default_css=False)
     with gr.Column(visible=False, elem_classes="dz-panel", elem_id="settings-panel") as parts["settings_panel"]:
         parts["system"] = gr.Textbox(
             label="Instructions for this conversation",
@@ -159,6 +182,11 @@ def _build_transcript(parts: dict[str, Any]) -> None:
     parts["empty"] = gr.Markdown("", elem_id="empty", sanitize_html=True)
     with gr.Row(elem_id="examples") as parts["examples_row"]:
         parts["examples"] = tuple(gr.Button("", size="sm", visible=False, elem_classes="dz-example") for _ in range(3))
+    with gr.Row(elem_id="samples", visible=False) as parts["samples_row"]:
+        parts["samples"] = tuple(
+            (gr.Button(one.question, icon=str(one.path), size="sm", elem_classes="dz-sample"), one)
+            for one in sample_pictures()[:MAX_SAMPLES]
+        )
     look: dict[str, Any] = {
         "show_label": False,
         "container": False,

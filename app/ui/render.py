@@ -228,10 +228,24 @@ def _shown_name(model: ModelStatus) -> str:
     return "Demo model" if is_demo(model) else model.name
 
 
+def sees_images(model: ModelStatus) -> bool:
+    """Whether the model is open and reads pictures."""
+    return model.info is not None and model.info.sees_images
+
+
 def is_demo(model: ModelStatus) -> bool:
     """Whether the model is the one that ships with the app."""
     path = getattr(model.info, "path", None) or Path(model.name)
     return Path(path).name == "demo"
+
+
+def export_links(conversation_id: str) -> str:
+    """Two downloads of one conversation, as small HTML."""
+    address = f"export/{html.escape(conversation_id)}"
+    return (
+        f'<div class="dz-links"><a href="{address}" download>Messages and pictures</a>'
+        f'<a href="{address}?state=1" download>The same with saved state</a></div>'
+    )
 
 
 def examples(model: ModelStatus) -> list[str]:

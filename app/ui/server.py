@@ -7,28 +7,35 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import shutil
 import socket
+import tempfile
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, PlainTextResponse
+from starlette.background import BackgroundTask
 
 from app.assets import find_asset
 from app.chats import Chats
 from app.opening import OpeningModel
-from app.store import Store
+from app.refusals import Refusal
+from app.store import TRANSFER_PREFIX, Store
+from app.transfer import file_name
 from app.ui.guard import Guard
 from app.ui.handlers import Handlers
 from app.ui.layout import build_parts
 from app.ui.theme import build_theme
 from app.ui.wiring import connect
 
-MAX_UPLOAD = "200mb"
+MAX_UPLOAD = "2gb"  # an imported conversation with its state; pictures are held to less when they are checked
 UPLOADS_KEPT_S = 86_400
 
 
@@ -57,6 +64,7 @@ def build_app(chats: Chats, hosts: list[str] | None = None) -> FastAPI:
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.add_middleware(Guard, hosts=hosts or [])
+    _serve_exports(app, chats)
     return gr.mount_gradio_app(
         app,
         build_page(chats),
@@ -80,6 +88,24 @@ def build_app(chats: Chats, hosts: list[str] | None = None) -> FastAPI:
     )
 
 
+def _serve_exports(app: FastAPI, chats: Chats) -> None:
+    """Downloads of whole conversations; made when asked for and removed when sent."""
+
+    def export(conversation_id: str, request: Request, state: bool = False) -> Response:
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return PlainTextResponse("Requests from other sites are refused.", 403)
+        folder = Path(tempfile.mkdtemp(dir=chats.store.directory, prefix=TRANSFER_PREFIX))
+        clean = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            name = f"{file_name(chats.store.get(conversation_id).title)}.zip"
+            chats.export(conversation_id, folder / "export.zip", state)
+        except Refusal as error:
+            return PlainTextResponse(str(error), 404, background=clean)
+        return FileResponse(folder / "export.zip", media_type="application/zip", filename=name, background=clean)
+
+    app.add_api_route("/export/{conversation_id}", export, methods=["GET"], response_model=None)
+
+
 def serve(store: Store, model: OpeningModel, listener: socket.socket, address: str, open_browser: bool = True) -> None:
     """Serve until Ctrl-C or until the model turns out not to open."""
     chats = Chats(store, model)
@@ -100,6 +126,7 @@ def serve(store: Store, model: OpeningModel, listener: socket.socket, address: s
     model.on_failure = give_up
     if model.status.phase == "failed":
         return
+    threading.Thread(target=chats.sweep, name="sweep", daemon=True).start()
     if open_browser:
         threading.Thread(target=_when_up, args=(server, lambda: webbrowser.open(address)), daemon=True).start()
     try:

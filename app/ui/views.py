@@ -23,6 +23,8 @@ class View:
     model_key: object = None
     window: int = 0
     search: str = ""
+    memory_open: bool = False
+    memory_key: object = None
     follower: object = None
     followed_at: float = field(default=0.0)
 

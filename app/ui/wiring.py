@@ -11,6 +11,7 @@ import gradio as gr
 from gradio.components.chatbot import FileMessage, Message, TextMessage
 from gradio.data_classes import FileData
 
+from app.assets import Sample
 from app.store import ReplySettings
 from app.ui.handlers import Change, Handlers
 from app.ui.layout import Parts
@@ -72,10 +73,11 @@ class _Wire:
 def _outputs(parts: Parts) -> list[Any]:
     p = parts
     return [
-        p.place, p.kick, p.list, p.model_line, p.title, p.rename_open, p.delete_open, p.rename_panel, p.rename_text,
-        p.delete_panel, p.settings_panel, p.system, p.temperature, p.max_tokens, p.seed, p.thinking, p.older, p.empty,
-        p.examples_row, *p.examples, p.transcript, p.live, p.live_line, p.actions_row, p.previous, p.versions,
-        p.following, p.go_on, p.composer, p.meter, p.notice, p.pulse,
+        p.place, p.kick, p.list, p.model_line, p.title, p.rename_open, p.export_open, p.delete_open, p.rename_panel,
+        p.rename_text, p.export_panel, p.export, p.delete_panel, p.memory_panel, p.memory, p.settings_panel, p.system,
+        p.temperature, p.max_tokens, p.seed, p.thinking, p.older, p.empty, p.examples_row, *p.examples, p.samples_row,
+        p.transcript, p.live, p.live_line, p.actions_row, p.previous, p.versions, p.following, p.go_on, p.composer,
+        p.meter, p.notice, p.pulse,
     ]  # fmt: skip
 
 
@@ -108,8 +110,14 @@ def _set_header(p: Parts, change: Change, updates: dict[Any, Any]) -> None:
         shown = change["has_conversation"]
         updates[p.title] = html.escape(change["title"])
         updates[p.rename_text] = change["title"] if shown else ""
-        updates[p.rename_open] = updates[p.delete_open] = gr.update(visible=shown)
-        updates[p.rename_panel] = updates[p.delete_panel] = gr.update(visible=False)
+        updates[p.export] = change["export"]
+        for button in (p.rename_open, p.export_open, p.delete_open):
+            updates[button] = gr.update(visible=shown)
+        for panel in (p.rename_panel, p.export_panel, p.delete_panel):
+            updates[panel] = gr.update(visible=False)
+    if "memory" in change:
+        updates[p.memory] = change["memory"]
+        updates[p.memory_panel] = gr.update(visible=bool(change["memory"]))
     if change.get("settings") is not None:
         _set_settings(p, change["settings"], updates)
     if "thinks" in change:
@@ -123,6 +131,8 @@ def _set_messages(p: Parts, change: Change, updates: dict[Any, Any]) -> None:
     if "empty" in change:
         updates[p.empty] = gr.update(value=change["empty"] or "", visible=change["empty"] is not None)
         updates[p.examples_row] = gr.update(visible=change["empty"] is not None)
+    if "samples" in change:
+        updates[p.samples_row] = gr.update(visible=change["samples"] and bool(p.samples))
     for button, text in zip(p.examples, change.get("examples", ()), strict=False):
         updates[button] = gr.update(value=text, visible=True)
 
@@ -209,6 +219,7 @@ def _connect_sidebar(p: Parts, handlers: Handlers, wire: _Wire) -> None:
         None, None, None, js=_FOCUS
     )
     wire.short(p.list.input, handlers.select, [p.list]).then(None, None, None, js=_LEAVE_SIDEBAR)
+    wire.short(p.import_.upload, handlers.import_, [p.import_]).then(None, None, None, js=_LEAVE_SIDEBAR)
     wire.short(p.search.change, handlers.search, [p.search], trigger_mode="always_last")
 
 
@@ -224,6 +235,13 @@ def _connect_writing(p: Parts, handlers: Handlers, wire: _Wire) -> None:
     wire.short(p.composer.submit, send, [p.place, p.composer, *settings]).then(None, None, None, js=_FOCUS)
     for button in p.examples:
         wire.short(button.click, start_example, [p.place, button, *settings]).then(None, None, None, js=_FOCUS)
+    for button, sample in p.samples:
+
+        def start_sample(page_id: str, place: str, *values: Any, sample: Sample = sample) -> Change:
+            composed = {"text": sample.question, "files": [str(sample.path)]}
+            return handlers.send(page_id, place, composed, _settings(values))
+
+        wire.short(button.click, start_sample, [p.place, *settings]).then(None, None, None, js=_FOCUS)
     wire.short(p.composer.stop, handlers.stop, [p.place]).then(None, None, None, js=_FOCUS)
     wire.short(p.older.click, handlers.older, [p.place])
     wire.short(p.go_on.click, handlers.go_on, [p.place])
@@ -241,16 +259,18 @@ def _connect_writing(p: Parts, handlers: Handlers, wire: _Wire) -> None:
 
 
 def _connect_panels(p: Parts, handlers: Handlers, wire: _Wire) -> None:
+    panels = [p.rename_panel, p.export_panel, p.delete_panel, p.settings_panel]
+
     def show(panel: Any) -> list[Any]:
-        panels = (p.rename_panel, p.delete_panel, p.settings_panel)
         return [gr.update(visible=one is panel) for one in panels]
 
-    panels = [p.rename_panel, p.delete_panel, p.settings_panel]
     quick = {**_SHORT}
     p.rename_open.click(lambda: show(p.rename_panel), None, panels, **quick)
     p.delete_open.click(lambda: show(p.delete_panel), None, panels, **quick)
     p.settings_open.click(lambda: show(p.settings_panel), None, panels, **quick)
-    gr.on([p.rename_cancel.click, p.delete_no.click], lambda: show(None), None, panels, **quick)
+    p.export_open.click(lambda: show(p.export_panel), None, panels, **quick)
+    wire.short(p.memory_open.click, handlers.toggle_memory, [])
+    gr.on([p.rename_cancel.click, p.delete_no.click, p.export_close.click], lambda: show(None), None, panels, **quick)
     for event in (p.rename_save.click, p.rename_text.submit):
         wire.short(event, handlers.rename, [p.place, p.rename_text])
     wire.short(p.delete_yes.click, handlers.delete, [p.place])
