@@ -9,7 +9,6 @@ from kernels.experts.reference import (
     MxFp4Matrix,
     PackedExpert,
     dense_experts,
-    fp8_experts,
     grouped_experts,
 )
 
@@ -38,5 +37,6 @@ def _device_key(source: MxFp4Matrix, *_: object) -> Case:
 
 
 convert_mxfp4_to_fp8 = operator("convert_mxfp4_to_fp8", _device_key, __name__, "triton")
+fp8_experts = operator("fp8_experts", _key, __name__, "triton")
 mxfp4_experts = operator("mxfp4_experts", _key, __name__, "triton", "cpu")
 packed_experts = operator("packed_experts", _key, __name__, "cpu")

@@ -16,8 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.choose import Case, Unsuitable
-from kernels.experts.reference import Fp8Matrix, MxFp4Matrix
+from kernels.experts.grouped import fp8_experts
+from kernels.experts.reference import MxFp4Matrix
 from kernels.gpu import interpreted, require_gpu
+
+__all__ = ["convert_mxfp4_to_fp8", "fp8_experts", "mxfp4_experts", "suits"]
 
 _CONVERT_BLOCKS = 64  # blocks of 128 columns per program
 _HIDDEN_SHIFT = -4  # the intermediate activations are kept as fp16 times 2^-4: up to 10^6, and exact enough below 10^-3

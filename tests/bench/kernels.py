@@ -226,6 +226,35 @@ def expert_decode(table: Table) -> None:
         table.add("expert decode", f"{tokens} tokens, all three launches", us, moved / us / 1e6, "TB/s", target)
 
 
+def expert_prefill(table: Table) -> None:
+    """4096 tokens, 6 of 256 experts, 4096 x 2048, from packed bytes through the FP8 workspace."""
+    from kernels.experts import Fp8Matrix
+    from kernels.experts import triton as kernels
+
+    gate_up, down = packed_experts(256, 4096, 4096), packed_experts(256, 4096, 2048)
+
+    def space(rows: int, columns: int) -> Fp8Matrix:
+        codes = torch.empty(256, rows, columns, dtype=torch.float8_e4m3fn, device="cuda")
+        return Fp8Matrix(codes, torch.empty(256, rows, columns // 128, dtype=torch.uint8, device="cuda"))
+
+    spaces = space(4096, 4096), space(4096, 2048)
+    x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    ids = torch.rand(4096, 256, device="cuda").topk(6).indices
+    weights = torch.rand(4096, 6, device="cuda")
+    flop = 2 * 4096 * 6 * 3 * 4096 * 2048
+
+    def fill() -> None:
+        for source, target in zip((gate_up, down), spaces, strict=True):
+            kernels.convert_mxfp4_to_fp8(source, *target)
+
+    us = gpu_us(fill, 5)
+    table.add("expert prefill", "conversion of the layer", us)
+    us = gpu_us(lambda: kernels.fp8_experts(x, ids, weights, *spaces, 10.0), 5)
+    table.add("expert prefill", "routing, products and sum, 4096 tokens", us, flop / us / 1e6, "TFLOP/s")
+    us = gpu_us(lambda: (fill(), kernels.fp8_experts(x, ids, weights, *spaces, 10.0)), 5)
+    table.add("expert prefill", "both", us, flop / us / 1e6, "TFLOP/s", "<= 4000 us")
+
+
 def attention_prefill(table: Table) -> None:
     """4096 queries over bfloat16 rows."""
     from kernels.sparse_attention import Rows

@@ -93,6 +93,50 @@ def test_few_tokens_with_unusual_magnitudes(size: float, device: str) -> None:
     assert relative_rms(actual, expected) < 5e-3
 
 
+@pytest.mark.parametrize(("tokens", "limit"), [(1, None), (37, 2.0), (90, None)])
+def test_grouped_products_from_the_workspace(tokens: int, limit: float | None, device: str) -> None:
+    """Activations are rounded to e4m3 twice; the weights are exact."""
+    random = torch.Generator().manual_seed(tokens)
+    experts, hidden, width, slots = 4, 256, 128, 2
+    spaces = []
+    for shape in ((experts, 2 * width, hidden), (experts, hidden, width)):
+        source = matrix(random, shape, 117, 122)
+        space, wide = converted(source, shape, device)
+        assert not wide.any()
+        spaces.append(space)
+    x = torch.randn(tokens, hidden, generator=random)
+    ids = torch.stack([torch.randperm(experts - 1, generator=random)[:slots] for _ in range(tokens)])  # one stays idle
+    weights = torch.rand(tokens, slots, generator=random)
+    expected = reference.fp8_experts(x.double(), ids, weights.double(), *spaces, limit)
+    on_device = [Fp8Matrix(space.codes.to(device), space.scale.to(device)) for space in spaces]
+    args = (x.to(device), ids.to(device), weights.to(device), *on_device, limit)
+    actual = kernels.fp8_experts(*args).cpu()
+    assert relative_rms(actual, expected) < 4.5e-2  # e4m3 has 3 bits of mantissa: 2.6e-2 per rounding
+    assert cosine(actual, expected) > 0.999
+    rounded = fake_quantized(x.double(), ids, weights.double(), spaces, limit)
+    assert relative_rms(actual, rounded) < 1e-2
+    assert all(torch.equal(actual, kernels.fp8_experts(*args).cpu()) for _ in range(20 if device == "cuda" else 1))
+
+
+def fake_quantized(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, spaces: list[Fp8Matrix], limit: float | None
+) -> torch.Tensor:
+    """The same products in float64 with activations rounded as the kernel rounds them."""
+
+    def rounded(values: torch.Tensor) -> torch.Tensor:
+        blocks = values.float().unflatten(-1, (-1, 128))
+        scale = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-10) / 448
+        return ((blocks / scale).to(torch.float8_e4m3fn).float() * scale).flatten(-2).double()
+
+    gate_up, down = (dequantize_fp8(s.codes, s.scale, (1, 128)).double() for s in spaces)
+    out = torch.zeros_like(x)
+    for n, row in enumerate(ids.tolist()):
+        for j, e in enumerate(row):
+            hidden = reference.swiglu(rounded(x[n : n + 1]) @ gate_up[e].T, limit)
+            out[n] += weights[n, j] * (rounded(hidden) @ down[e].T)[0]
+    return out
+
+
 @pytest.mark.gpu
 def test_conversion_of_more_than_two_to_the_31_values() -> None:
     shape = (260, 2048, 4096 + 128)
