@@ -60,3 +60,30 @@ INLINE float total(v16 v) {
     b[0] += b[1];
     return (b[0][0] + b[0][2]) + (b[0][1] + b[0][3]);
 }
+
+/* Sum of x[d]^2, in a fixed order. */
+INLINE float sum_of_squares(const float *x, int64_t D) {
+    v16 acc[2] = {spread(0.f), spread(0.f)};
+    int64_t d = 0;
+    for (; d + 32 <= D; d += 32) {
+        const v16 a = load(x + d), b = load(x + d + 16);
+        acc[0] += a * a;
+        acc[1] += b * b;
+    }
+    float rest = 0.f;
+    for (; d < D; d++) rest += x[d] * x[d];
+    return total(acc[0] + acc[1]) + rest;
+}
+
+/* Dot product, in a fixed order. */
+INLINE float dot(const float *x, const float *y, int64_t D) {
+    v16 acc[2] = {spread(0.f), spread(0.f)};
+    int64_t d = 0;
+    for (; d + 32 <= D; d += 32) {
+        acc[0] += load(x + d) * load(y + d);
+        acc[1] += load(x + d + 16) * load(y + d + 16);
+    }
+    float rest = 0.f;
+    for (; d < D; d++) rest += x[d] * y[d];
+    return total(acc[0] + acc[1]) + rest;
+}

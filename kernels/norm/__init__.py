@@ -1,5 +1,15 @@
 """Root-mean-square and layer normalisation."""
 
-from kernels.norm.reference import layer_norm, rms_norm
+from torch import Tensor
+
+from kernels.choose import Case, operator
+from kernels.norm.reference import layer_norm
 
 __all__ = ["layer_norm", "rms_norm"]
+
+
+def _key(x: Tensor, *_: object) -> Case:
+    return Case(x.device.type, x.dtype)
+
+
+rms_norm = operator("rms_norm", _key, __name__, "cpu")

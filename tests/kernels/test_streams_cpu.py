@@ -1,0 +1,91 @@
+"""Compiled norms and hyper-connections against their plain-torch twins; skipped where no C compiler is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernels.hyper_connection as streams_room
+import kernels.norm as norm_room
+from kernels.choose import can_run, use
+from kernels.hyper_connection import reference as streams_reference
+from kernels.norm import reference as norm_reference
+from tests.support.compare import relative_rms
+
+pytestmark = pytest.mark.skipif(
+    not can_run("rms_norm", "cpu") or not can_run("ihc_gates", "cpu"), reason="no C compiler on this machine"
+)
+SIZES = [(1, 4, 384), (1, 2, 37), (7, 4, 33), (300, 4, 128), (2, 1, 1), (0, 4, 64)]
+
+
+@pytest.mark.parametrize("shape", [(1, 384), (5, 37), (3, 8, 64), (1, 1), (0, 16), (700, 96)])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm_is_the_references(shape: tuple[int, ...], weighted: bool) -> None:
+    generator = torch.Generator().manual_seed(len(shape))
+    x = torch.randn(*shape, generator=generator) * 3
+    weight = torch.randn(shape[-1], generator=generator) if weighted else None
+    with use("rms_norm", "cpu"):
+        got = norm_room.rms_norm(x, weight, 1e-5)
+    wanted = norm_reference.rms_norm(x.double(), None if weight is None else weight.double(), 1e-5).float()
+    assert got.shape == x.shape
+    if x.numel():
+        assert relative_rms(norm_reference.rms_norm(x, weight, 1e-5), got) < 1e-6
+        assert wanted.isfinite().all()
+
+
+def test_rms_norm_of_rows_that_are_not_contiguous_and_tiny() -> None:
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(1)).T * 1e-4  # epsilon decides
+    with use("rms_norm", "cpu"):
+        got = norm_room.rms_norm(x, None, 1e-5)
+    assert relative_rms(norm_reference.rms_norm(x, None, 1e-5), got) < 1e-6
+
+
+def parts(shape: tuple[int, int, int]) -> tuple[torch.Tensor, ...]:
+    tokens, n, hidden = shape
+    generator = torch.Generator().manual_seed(tokens + hidden)
+    streams = torch.randn(tokens, n, hidden, generator=generator)
+    fn = torch.randn(2 * n, n * hidden, generator=generator) / hidden**0.5
+    scale, base = torch.rand(2 * n, generator=generator), torch.randn(2 * n, generator=generator)
+    return streams, fn, scale, base, torch.randn(tokens, hidden, generator=generator)
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_hyper_connections_are_the_references(shape: tuple[int, int, int]) -> None:
+    streams, fn, scale, base, output = parts(shape)
+    n = shape[1]
+    wanted_x, wanted_post = streams_reference.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
+    with use("ihc_gates", "cpu"), use("ihc_update", "cpu"), use("collapse", "cpu"):
+        x, post = streams_room.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
+        updated = streams_room.ihc_update(streams, post, output)
+        merged = streams_room.collapse(streams, fn[:n], scale[:n], base[:n], 1e-5, 1e-6)
+    pairs = [
+        (wanted_x, x),
+        (wanted_post, post),
+        (streams_reference.ihc_update(streams, post, output), updated),
+        (streams_reference.collapse(streams, fn[:n], scale[:n], base[:n], 1e-5, 1e-6), merged),
+    ]
+    for wanted, got in pairs:
+        assert wanted.shape == got.shape
+        if wanted.numel():
+            assert relative_rms(wanted, got) < 2e-6
+
+
+def test_streams_that_share_memory_are_read_right() -> None:
+    streams, fn, scale, base, _ = parts((3, 4, 64))
+    shared = streams[:, :1].expand(-1, 4, -1)  # how the embedding enters the first layer
+    with use("ihc_gates", "cpu"):
+        x, _ = streams_room.ihc_gates(shared, fn, scale, base, 1e-5, 1e-6, 2.0)
+    assert relative_rms(streams_reference.ihc_gates(shared, fn, scale, base, 1e-5, 1e-6, 2.0)[0], x) < 1e-6
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    streams, fn, scale, base, output = parts((600, 4, 256))
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            x, post = streams_room.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
+            results.append((x, post, streams_room.ihc_update(streams, post, output), norm_room.rms_norm(x, None, 1e-5)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
