@@ -558,11 +558,9 @@ def index_select(
     packed = keys.dtype == torch.uint8
     page = keys.shape[1] // index_key_page_bytes(queries.shape[2], 1) if packed else keys.shape[1]
     entries = page_table.shape[1] * page
-    processors = multiprocessors(keys.device)
     out = torch.empty(queries.shape[0], min(k, entries), dtype=torch.int32, device=keys.device)
     if len(out) <= FEW_QUERIES:
-        tiles = tiles_for(len(out), entries, 1 if interpreted() else processors, page)
-        _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles)
+        _launch_resident(queries, weights, keys, page_table, sequence, visible, out, page)
         return out
     rows = max(8, min(len(out), _BUFFER // (entries + 1024)) // 8 * 8)
     for first in range(0, len(out), rows):
@@ -626,6 +624,43 @@ def _room(entries: int) -> int:
     return triton.cdiv(entries, 1024) * 1024 + 1024
 
 
+_resident: dict[tuple[object, ...], Tiles] = {}
+
+
+def _launch_resident(
+    queries: Tensor,
+    weights: Tensor,
+    keys: Tensor,
+    page_table: Tensor,
+    sequence: Tensor,
+    visible: Tensor,
+    out: Tensor,
+    page: int,
+) -> None:
+    """Launch with as many programs as can be resident together.
+
+    The first launch of a case is a cooperative one, which the driver refuses when the programs do not all fit, instead
+    of letting them wait for each other for ever; then half as many are tried. Later launches do without (5 us each).
+    """
+    entries = page_table.shape[1] * page
+    case = (keys.device, keys.dtype, queries.shape, entries, out.shape[1], page)
+    arguments = (queries, weights, keys, page_table, sequence, visible, out, page)
+    if case in _resident:
+        _launch(*arguments, _resident[case])
+        return
+    tiles = tiles_for(len(out), entries, 1 if interpreted() else multiprocessors(keys.device), page)
+    while True:
+        try:
+            _launch(*arguments, tiles, checked=tiles.programs > 1)
+        except RuntimeError as error:
+            if "cooperative" not in str(error) or tiles.programs == 1:
+                raise
+            tiles = tiles._replace(programs=tiles.programs // 2)
+        else:
+            _resident[case] = tiles
+            return
+
+
 def _launch(
     queries: Tensor,
     weights: Tensor,
@@ -638,6 +673,7 @@ def _launch(
     tiles: Tiles,
     scored: bool = False,
     stop: int = 9,
+    checked: bool = False,
 ) -> None:
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
     assert keys.is_contiguous() and page_table.stride(1) == 1 and out.is_contiguous()
@@ -685,5 +721,5 @@ def _launch(
         SCORED=scored,
         STOP=stop,
         num_warps=tiles.warps,
-        launch_cooperative_grid=tiles.programs > 1,  # refuses to start rather than wait for ever
+        launch_cooperative_grid=checked,
     )

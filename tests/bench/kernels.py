@@ -371,6 +371,7 @@ GPU = (
     ceilings,
     convert,
     expert_decode,
+    expert_prefill,
     select_decode,
     select_ties,
     attention_decode,
