@@ -249,3 +249,52 @@ def test_idle_sessions_are_closed(chats, engine):
     assert len(engine.sessions) <= 4
     finish(chats.send(None, "queue"))
     assert len(engine.sessions) == 1
+
+
+def test_deleting_forgets_the_saved_state_through_the_engine(chats, engine):
+    generation = chats.send(None, "forever")
+    until(lambda: generation.text)
+    chats.delete(generation.conversation_id)
+    until(lambda: engine.deleted == [generation.conversation_id])
+    assert engine.at_once == 0  # only after the stopped answer had left the engine, which saves at its end
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_deleting_without_an_engine_deletes_on_the_disk(store, monkeypatch, fails):
+    api = pytest.importorskip("engine.api")
+    gone = []
+    monkeypatch.setattr(api, "delete_saved", lambda folder, name: gone.append((folder, name)))
+    (store.directory / "state").mkdir()
+    go = threading.Event()
+
+    def never(on_progress):
+        if fails:
+            raise BadCheckpoint("'m' has no config.json.")
+        go.wait(10)
+        return FakeEngine()
+
+    chats = Chats(store, OpeningModel("m", never).start())
+    conversation = store.create("old")
+    chats.delete(conversation.id)
+    until(lambda: gone == [(store.directory / "state", conversation.id)])
+    go.set()
+    chats.close()
+
+
+def test_state_of_conversations_that_are_gone_is_swept(chats, monkeypatch):
+    api = pytest.importorskip("engine.api")
+    kept, gone = chats.store.create("kept"), []
+    (chats.store.directory / "state").mkdir()
+    saved = [api.SavedSegment("k", "m", 0, 5, 10, names) for names in ((kept.id,), (kept.id, "lost"), ())]
+    monkeypatch.setattr(api, "list_saved", lambda folder: saved)
+    monkeypatch.setattr(api, "delete_saved", lambda folder, name: gone.append(name))
+    chats.sweep()
+    assert gone == ["lost"]
+
+
+def test_restored_tokens_and_notices_reach_the_answer(chats):
+    generation = finish(chats.send(None, "restore notice"))
+    live = generation.snapshot()
+    assert (live.restored_tokens, live.restore_ms) == (1200, 45.0) and "read again" in live.notices[0]
+    stats = chats.path(generation.conversation_id)[-1].stats
+    assert stats["restored_tokens"] == 1200 and stats["notices"] == list(live.notices)

@@ -27,6 +27,7 @@ sys.path.insert(0, {here!r})
 import fake_engine
 api = types.ModuleType("engine.api")
 api.Engine = fake_engine.FakeEngine
+api.delete_saved = lambda *values: None
 api.plan_model = lambda path, settings: f"plan of {{path.name}} with {{settings.ram_budget_bytes}}"
 sys.modules["engine.api"] = api
 scoring = types.ModuleType("engine.scoring")
@@ -92,6 +93,15 @@ def test_help_imports_nothing_heavy():
         (["score", "m", "--prompt", "gone.json", "--out", "o"], "gone.json"),
         (["plan", "/no/such"], "no directory"),
         (["dance"], "dance"),
+        (["ask", "x", "--conversation", "c", "--batch", "y.jsonl"], "not both"),
+        (["ask", "x", "--conversation", " "], "needs a name"),
+        (["ask", "x", "--conversation", "c", "--top-k", "4"], "--top-k is not kept"),
+        (["ask", "x", "--conversation", "c", "--state-budget", "some"], "'some' is not a size"),
+        (["kv", "polish"], "polish"),
+        (["kv", "list", "--data-dir", "gone"], "no saved state"),
+        (["kv", "prune", "--keep", "much"], "'much' is not a size"),
+        (["export", "name"], "FILE.zip"),
+        (["export", "name", "gone/x.zip", "--data-dir", "gone"], "can be written"),
     ],
 )
 def test_refusals(arguments, words):
@@ -253,3 +263,42 @@ def test_sizes():
     for bad in ("", "-1", "GB", "0", "12 apples"):
         with pytest.raises(Refusal):
             parse_bytes(bad)
+
+
+def test_a_conversation_goes_on_in_the_terminal(model, tmp_path):
+    (tmp_path / "p.png").write_bytes(png_bytes())
+    place = ("--model", model, "--data-dir", tmp_path / "d")
+    first = run("ask", "restore this", "--conversation", " My  talk", "--image", tmp_path / "p.png", *place)
+    assert (first.returncode, first.stdout) == (0, "You said: restore this I see 1 picture.\n")
+    assert "1,200 tokens restored in 45 ms, 600 read in " in first.stderr and "0 were live" in first.stderr
+    again = run("ask", "notice think", "--conversation", "My talk", "--temperature", "0", "--system", "be kind", *place)
+    assert again.returncode == 0 and "read again" in again.stderr and "Let me ponder." in again.stderr
+    refused(run("ask", "fail", "--conversation", "My talk", *place), "9,000 tokens")
+    limited = run("ask", "long", "--conversation", "Other", "--max-tokens", "2", *place)
+    assert limited.stdout == "word0 word1 \n" and "token limit" in limited.stderr
+    store = Store(tmp_path / "d")
+    other, talk = store.list()
+    assert (other.title, talk.title) == ("Other", "My talk")
+    assert (talk.settings.temperature, talk.settings.system) == (0.0, "be kind")
+    messages = store.path(talk.id)
+    assert [m.text for m in messages if m.role == "user"] == ["restore this", "notice think", "fail"]
+    assert messages[0].attachments[0].name == "p.png"
+    refused(run("ask", "x", "--conversation", "Other", *place), "already running")
+    refused(run("export", "Other", tmp_path / "x.zip", *place[2:]), "already running")
+    store.close()
+
+
+def test_export_and_import_in_the_terminal(tmp_path):
+    store = Store(tmp_path / "one")
+    store.add_user(store.create("To go").id, None, "hello")
+    store.close()
+    out = tmp_path / "x.zip"
+    written = run("export", "To go", out, "--data-dir", tmp_path / "one", fake=False)
+    assert written.returncode == 0 and "'To go'" in written.stdout and out.exists()
+    taken = run("import", out, "--data-dir", tmp_path / "two", fake=False)
+    assert (taken.returncode, taken.stdout) == (0, "Imported 'To go'.\n")
+    store = Store(tmp_path / "two")
+    assert [m.text for m in store.path(store.list()[0].id)] == ["hello"]
+    store.close()
+    refused(run("export", "Gone", out, "--data-dir", tmp_path / "one", fake=False), "no conversation 'Gone'")
+    refused(run("import", tmp_path / "gone.zip", "--data-dir", tmp_path / "two", fake=False), "gone.zip")

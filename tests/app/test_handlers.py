@@ -222,3 +222,36 @@ def test_search(handlers):
     merged(handlers.follow("tab", send(handlers, "about dogs")["place"]))
     assert [title for title, _ in handlers.search("tab", "CATS")["list"]] == ["about cats"]
     assert len(handlers.search("tab", "")["list"]) == 2
+
+
+def test_memory_panel_opens_changes_and_closes(handlers):
+    handlers.arrive("tab", "")
+    assert "memory" not in handlers.pulse("tab", "")
+    shown = handlers.toggle_memory("tab")["memory"]
+    for words in ("dense weights", "29 MiB", "in the checkpoint files", "limited by &lt;memory&gt;", "This process"):
+        assert words in shown
+    first = send(handlers, "hello")
+    done = merged(handlers.follow("tab", first["place"]))
+    assert "1,801 of 4,096 tokens" in handlers.pulse("tab", done["place"])["memory"]
+    assert handlers.toggle_memory("tab") == {"memory": ""}
+    assert "memory" not in handlers.pulse("tab", done["place"])
+
+
+def test_export_and_import_through_the_page(handlers, tmp_path):
+    first = send(handlers, "hello")
+    done = merged(handlers.follow("tab", first["place"]))
+    identity = parse_place(done["place"])[0]
+    assert f'href="export/{identity}"' in done["export"]
+    handlers.chats.export(identity, tmp_path / "one.zip", with_state=True)
+    imported = handlers.import_("tab", str(tmp_path / "one.zip"))
+    assert texts(imported) == texts(done) and parse_place(imported["place"])[0] != identity
+    assert not (tmp_path / "one.zip").exists() and len(imported["list"]) == 2
+    (tmp_path / "bad.zip").write_bytes(b"x")
+    assert "not a whole zip" in handlers.import_("tab", str(tmp_path / "bad.zip"))["notice"]
+    assert handlers.import_("tab", None) == {}
+
+
+def test_restored_tokens_are_shown(handlers):
+    handlers.arrive("tab", "")
+    shown = merged(handlers.follow("tab", send(handlers, "restore notice")["place"]))
+    assert "1,200 tokens restored in 45 ms" in texts(shown)[-1] and "read again" in texts(shown)[-1]

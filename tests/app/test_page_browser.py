@@ -254,12 +254,45 @@ def test_an_error_is_shown_and_the_conversation_goes_on(tab: Tab):
     tab.see("hello again")
 
 
+def test_export_import_and_memory(tab: Tab, tmp_path: Path):
+    (tmp_path / "good.png").write_bytes(png_bytes((30, 20)))
+    tab.attach(tmp_path / "good.png")
+    tab.say("to be taken along restore")
+    tab.see("1,200 tokens restored in 45 ms")
+    tab.page.locator("#memory").click()
+    tab.see("This process", "#memory-panel")
+    bar = tab.page.locator(".dz-stack span").first
+    assert "used by every token" in str(bar.get_attribute("title")) and bar.bounding_box()["width"] > 100
+    tab.page.locator("#memory").click()
+    tab.gone("#memory-panel")
+    tab.page.locator("#export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_text("Messages and pictures", exact=True).click()
+    assert download.value.suggested_filename == "to be taken along restore.zip"
+    download.value.save_as(tmp_path / "talk.zip")
+    tab.page.locator("#export-close").click()
+    tab.gone("#export-panel")
+    tab.page.locator("#delete").click()
+    tab.page.locator("#delete-yes").click()
+    tab.page.locator("#empty").wait_for()
+    tab.page.set_input_files("#side input[type=file]", str(tmp_path / "talk.zip"))
+    tab.see("1,200 tokens restored in 45 ms")
+    assert tab.page.locator("#transcript img").count() == 1
+    tab.say("and on")
+    tab.see("You said: and on")
+    (tmp_path / "bad.zip").write_bytes(b"nothing")
+    tab.page.set_input_files("#side input[type=file]", str(tmp_path / "bad.zip"))
+    tab.see("not a whole zip", "#notice")
+
+
 def test_dark_and_narrow(browser: Any, app: LiveApp):
     narrow = Tab(browser, app.address, viewport={"width": 390, "height": 844}, color_scheme="dark")
     narrow.page.wait_for_function("!document.querySelector('#side').classList.contains('open')")
     narrow.say("on a phone")
     narrow.see("You said: on a phone")
     assert narrow.page.evaluate("document.documentElement.scrollWidth") <= 390
+    right = narrow.page.evaluate("document.querySelector('#settings').getBoundingClientRect().right")
+    assert right <= 390 and narrow.page.locator("#title").is_visible()
     assert narrow.page.evaluate("document.body.classList.contains('dark')")
     narrow.close()
 
