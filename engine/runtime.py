@@ -23,8 +23,9 @@ from engine.memory.machine import Machine, probe_machine
 from engine.memory.plan import ExpertFacts, MemoryPlan, plan_memory
 from engine.model.experts import ExpertCache
 from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, declare, load_model, match_tensors
-from engine.model.spec import ModelSpec
+from engine.model.spec import ModelSpec, Moe
 from engine.model.weights import Parameter
+from engine.model.workspace import workspace_bytes
 from engine.settings import EngineSettings
 from engine.vision.reader import ImageReader
 from kernels.choose import can_run
@@ -78,16 +79,26 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     dtype = torch.bfloat16 if on_gpu and compact else torch.float32
     layout = declare_cache(spec, dtype, compact)
     parameters = declare(spec)
-    plan = plan_memory(spec, parameters, layout, expert_facts(tensors, parameters, on_gpu), machine, settings, dtype)
+    plan = plan_memory(
+        spec, parameters, layout, expert_facts(spec, tensors, parameters, on_gpu), machine, settings, dtype
+    )
     return Described(checkpoint, family, spec, tensors, layout, plan)
 
 
-def expert_facts(tensors: TensorReport, parameters: Mapping[str, Parameter], on_gpu: bool) -> ExpertFacts:
+def expert_facts(
+    spec: ModelSpec, tensors: TensorReport, parameters: Mapping[str, Parameter], on_gpu: bool
+) -> ExpertFacts:
     """How the experts of a checkpoint are stored, and whether this machine multiplies them as they are."""
     stored = [s for name, s in tensors.found.items() if parameters[name].kind == "expert"]
-    all_mxfp4 = bool(stored) and all(s.format == "mxfp4" for s in stored)
-    kernel = all_mxfp4 and not on_gpu and can_run("packed_experts", "cpu")
-    return ExpertFacts(sum(s.nbytes for s in stored), kernel)
+    packed = sum(s.nbytes for s in stored)
+    if not stored or any(s.format != "mxfp4" for s in stored):
+        return ExpertFacts(packed, False)
+    if not on_gpu:
+        return ExpertFacts(packed, can_run("packed_experts", "cpu"))
+    layers = [layer.mlp for layer in spec.layers if isinstance(layer.mlp, Moe)]
+    fits = all(size % 128 == 0 for moe in layers for size in (moe.width, spec.hidden))
+    workspace = max(workspace_bytes(moe.experts, moe.width, spec.hidden) for moe in layers)
+    return ExpertFacts(packed, fits and can_run("mxfp4_experts", "triton"), workspace)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class ExpertFacts:
 
     packed_bytes: int
     packed_kernel: bool
+    workspace_bytes: int = 0  # for converting a layer's experts, where the packed kernel is for few tokens only
 
 
 def plan_memory(

@@ -26,8 +26,9 @@ from engine.model.spec import ModelSpec, Moe
 from engine.model.transformer import Transformer
 from engine.model.vision import VisionEncoder, vision_encoder
 from engine.model.weights import DeclaredWeights, Parameter, expert_shapes
+from engine.model.workspace import Fp8Workspace, WorkspaceExperts
 from kernels.choose import can_run
-from kernels.experts import PackedExpert
+from kernels.experts import MxFp4Matrix, PackedExpert
 
 _PLACES = re.compile(r"(?<=\.)(\d+)(?=\.)")
 
@@ -163,14 +164,16 @@ class CheckpointWeights:
         expert_cache: ExpertCache,
         on_bytes: Callable[[int], None],
         prefix: str = "",
+        workspace: list[Fp8Workspace] | None = None,
     ) -> None:
+        self._workspace: list[Fp8Workspace] = [] if workspace is None else workspace  # one, shared by all scopes
         self._found, self._dtype, self._device, self._prefix = found, dtype, device, prefix
         self._experts, self._expert_cache, self._on_bytes = experts, expert_cache, on_bytes
 
     def scope(self, name: str) -> CheckpointWeights:
         return CheckpointWeights(
             self._found, self._dtype, self._device, self._experts, self._expert_cache, self._on_bytes,
-            f"{self._prefix}{name}.",
+            f"{self._prefix}{name}.", self._workspace,
         )  # fmt: skip
 
     def _load(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -209,12 +212,10 @@ class CheckpointWeights:
             )
 
         names = (f"{prefix}experts.{e}.{part}" for e in range(moe.experts) for part in expert_shapes(moe, hidden))
-        if (
-            self._experts != "decoded"
-            and device.type == "cpu"
-            and can_run("packed_experts", "cpu")
-            and all(self._found[n].format == "mxfp4" for n in names)
-        ):
+        mxfp4 = self._experts != "decoded" and all(self._found[n].format == "mxfp4" for n in names)
+        if mxfp4 and device.type == "cuda":
+            return self._on_device(moe, hidden, pack)
+        if mxfp4 and can_run("packed_experts", "cpu"):
             bank = PackedExperts(pack)
             if self._experts == "packed":
                 bank.read_all(moe.experts, self._on_bytes)
@@ -230,6 +231,26 @@ class CheckpointWeights:
             return expert
 
         return stack_experts(moe.experts, counted, dtype)
+
+    def _on_device(self, moe: Moe, hidden: int, pack: Callable[[int], PackedExpert]) -> WorkspaceExperts:
+        """Stack a layer's packed experts on the device, one after another."""
+        shapes = (moe.experts, 2 * moe.width, hidden), (moe.experts, hidden, moe.width)
+        stacks = [
+            MxFp4Matrix(
+                torch.empty(e, rows, columns // 2, dtype=torch.uint8, device=self._device),
+                torch.empty(e, rows, columns // 32, dtype=torch.uint8, device=self._device),
+            )
+            for e, rows, columns in shapes
+        ]
+        for e in range(moe.experts):
+            expert = pack(e)
+            for target, parts in zip(stacks, ((expert.gate, expert.up), (expert.down,)), strict=True):
+                for whole, pieces in zip(target, zip(*parts, strict=True), strict=True):
+                    whole[e].copy_(torch.cat([piece.view(torch.uint8) for piece in pieces]))
+            self._on_bytes(expert.nbytes)
+        if not self._workspace:
+            self._workspace.append(Fp8Workspace(self._device))
+        return WorkspaceExperts(stacks[0], stacks[1], self._workspace[0])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kernels.experts.reference import (
 )
 
 __all__ = [
+    "FEW_TOKENS",
     "ExpertSource",
     "Fp8Matrix",
     "MxFp4Matrix",

@@ -1,0 +1,136 @@
+"""Experts that stay packed on the device: few tokens multiply the packed bytes, many go through one shared FP8 workspace.
+
+The workspace has two halves. While a layer multiplies from one, the next layer's experts are converted into the other
+on a second stream; events guard each hand-over. Every layer reuses the same two halves, so nothing grows with depth.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from engine.model.experts import ExpertBank
+from kernels.experts import FEW_TOKENS, Fp8Matrix, MxFp4Matrix, convert_mxfp4_to_fp8, fp8_experts, mxfp4_experts
+
+BLOCK = 128  # columns that share one scale in the workspace
+EXACT_SPAN = 14  # largest log2 ratio of scales in a block that e4m3 still represents exactly
+
+
+def wide_blocks(matrix: MxFp4Matrix) -> int:
+    """Blocks whose group scales span more than FP8 can hold exactly; layers with such blocks are never converted."""
+    scale = matrix.scale.view(torch.uint8).unflatten(-1, (-1, BLOCK // 32))
+    return int((scale.amax(-1).int() - scale.amin(-1).int() > EXACT_SPAN).sum())
+
+
+class _Half:
+    """Room for one layer's experts. `holder` is the bank whose experts it holds."""
+
+    def __init__(self, shapes: tuple[tuple[int, ...], ...], device: torch.device) -> None:
+        self.codes = [torch.empty(prod(shape), dtype=torch.float8_e4m3fn, device=device) for shape in shapes]
+        self.scale = [torch.empty(prod(shape) // BLOCK, dtype=torch.uint8, device=device) for shape in shapes]
+        self.holder: WorkspaceExperts | None = None
+        self.converted: torch.cuda.Event | None = None
+        self.released: torch.cuda.Event | None = None
+
+    def fill(self, bank: WorkspaceExperts) -> None:
+        """Convert a bank's experts on the current stream."""
+        self.holder = bank
+        for matrix, target in zip(bank.packed, self.matrices(bank), strict=True):
+            convert_mxfp4_to_fp8(matrix, target.codes, target.scale, BLOCK)
+
+    def matrices(self, bank: WorkspaceExperts) -> tuple[Fp8Matrix, ...]:
+        """This half's memory in the shapes of a bank."""
+        made = []
+        for matrix, codes, scale in zip(bank.packed, self.codes, self.scale, strict=True):
+            experts, rows, packed_columns = matrix.codes.shape
+            columns = 2 * packed_columns
+            size = experts * rows * columns
+            blocks = scale[: size // BLOCK].view(experts, rows, columns // BLOCK)
+            made.append(Fp8Matrix(codes[:size].view(experts, rows, columns), blocks))
+        return tuple(made)
+
+
+class Fp8Workspace:
+    """Two halves that all layers share."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._banks: list[WorkspaceExperts] = []
+        self._halves: list[_Half] = []
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def join(self, bank: WorkspaceExperts) -> None:
+        """Add a layer's bank; layers join in the order in which they run."""
+        if self._banks:
+            self._banks[-1].following = bank
+        self._banks.append(bank)
+        self._halves.clear()
+
+    @property
+    def wide_blocks(self) -> int:
+        """Blocks that cannot be converted exactly, in all layers."""
+        return sum(bank.wide_blocks for bank in self._banks)
+
+    def take(self, bank: WorkspaceExperts) -> _Half:
+        """The half with this bank's experts, converted if they are not there; starts on the following bank's."""
+        if not self._halves:
+            largest = [max((b.packed[i].codes.shape for b in self._banks), key=prod) for i in range(2)]
+            shapes = tuple((*shape[:2], shape[2] * 2) for shape in largest)
+            self._halves = [_Half(shapes, self.device) for _ in range(2)]
+        half = next((h for h in self._halves if h.holder is bank), None)
+        if half is None:
+            half = self._halves[0]
+            self._wait(half.converted)  # another layer's conversion into it may still be under way
+            half.fill(bank)
+        else:
+            self._wait(half.converted)
+        self._prefetch(self._halves[1] if half is self._halves[0] else self._halves[0], bank.following)
+        return half
+
+    def release(self, half: _Half) -> None:
+        """The current stream's work so far was the last that reads this half."""
+        if self._stream is not None:
+            half.released = torch.cuda.Event()
+            half.released.record()
+
+    def _wait(self, event: torch.cuda.Event | None) -> None:
+        if event is not None:
+            torch.cuda.current_stream(self.device).wait_event(event)
+
+    def _prefetch(self, half: _Half, bank: WorkspaceExperts | None) -> None:
+        if bank is None or self._stream is None or half.holder is bank or not bank.exact:
+            return
+        if half.released is not None:
+            self._stream.wait_event(half.released)
+        with torch.cuda.stream(self._stream):
+            half.fill(bank)
+            half.converted = torch.cuda.Event()
+            half.converted.record()
+
+
+class WorkspaceExperts(ExpertBank):
+    """One layer's experts, stacked and packed on the device: gate_up [E, 2I, H], down [E, H, I]."""
+
+    def __init__(self, gate_up: MxFp4Matrix, down: MxFp4Matrix, workspace: Fp8Workspace) -> None:
+        self.packed = (gate_up, down)
+        self.following: WorkspaceExperts | None = None
+        self.wide_blocks = sum(wide_blocks(matrix) for matrix in self.packed)
+        self.exact = self.wide_blocks == 0
+        self._workspace = workspace
+        workspace.join(self)
+
+    def __call__(self, x: Tensor, ids: Tensor, weights: Tensor, limit: float | None) -> Tensor:
+        if x.shape[0] <= FEW_TOKENS or not self.exact:
+            return mxfp4_experts(x, ids, weights, *self.packed, limit)
+        half = self._workspace.take(self)
+        result = fp8_experts(x, ids, weights, *half.matrices(self), limit)
+        self._workspace.release(half)
+        return result
+
+
+def workspace_bytes(experts: int, width: int, hidden: int) -> int:
+    """Both halves for layers of this size."""
+    values = experts * 3 * width * hidden
+    return 2 * (values + values // BLOCK)
