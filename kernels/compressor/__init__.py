@@ -11,4 +11,4 @@ def _key(rows: Tensor, slots: Tensor, bias: Tensor, overlap: bool) -> Case:
     return Case(rows.device.type, rows.dtype, "overlap" if overlap else None)
 
 
-compress_windows = operator("compress_windows", _key, __name__)
+compress_windows = operator("compress_windows", _key, __name__, "triton")

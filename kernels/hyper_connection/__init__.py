@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from kernels.choose import Case, operator
-from kernels.hyper_connection.reference import mhc_gates, mhc_update
 
 __all__ = ["collapse", "ihc_gates", "ihc_update", "mhc_gates", "mhc_update"]
 
@@ -12,6 +11,8 @@ def _key(streams: Tensor, *_: object) -> Case:
     return Case(streams.device.type, streams.dtype)
 
 
-ihc_gates = operator("ihc_gates", _key, __name__, "cpu")
-ihc_update = operator("ihc_update", _key, __name__, "cpu")
-collapse = operator("collapse", _key, __name__, "cpu")
+collapse = operator("collapse", _key, __name__, "triton")
+ihc_gates = operator("ihc_gates", _key, __name__, "triton")
+ihc_update = operator("ihc_update", _key, __name__, "triton")
+mhc_gates = operator("mhc_gates", _key, __name__, "triton")
+mhc_update = operator("mhc_update", _key, __name__, "triton")

@@ -508,9 +508,8 @@ _scratch: dict[tuple[object, ...], _Scratch] = {}
 
 
 def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
-    """Zeroed once, left clean by every launch; one set per stream, since launches on one stream follow each other."""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    key = (device, stream, queries, programs, room)
+    """Zeroed once, left clean by every launch; launches of a device must follow each other, as on one stream they do."""
+    key = (device, queries, programs, room)
     if key not in _scratch:
         groups = triton.next_power_of_2(programs)
 
@@ -518,7 +517,7 @@ def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         _scratch[key] = _Scratch(
-            zeros(queries, room),
+            torch.empty(queries, room, dtype=torch.int32, device=device),
             zeros(queries, _COPIES + _ROUNDS, _BINS),
             zeros(queries, 2, _CANDIDATES),
             zeros(queries, _CONTROL + 2 * groups),

@@ -1,0 +1,117 @@
+"""The rest of a step in Triton (norms, rotation, routing, hyper-connections, compressor) against the references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import kernels.compressor.reference as compressor_reference
+import kernels.hyper_connection.reference as hyper_reference
+import kernels.norm.reference as norm_reference
+import kernels.rope.reference as rope_reference
+import kernels.router.reference as router_reference
+from tests.kernels.cases import random_generator, to
+
+norm = pytest.importorskip("kernels.norm.triton")
+rope = pytest.importorskip("kernels.rope.triton")
+router = pytest.importorskip("kernels.router.triton")
+hyper = pytest.importorskip("kernels.hyper_connection.triton")
+compressor = pytest.importorskip("kernels.compressor.triton")
+
+
+def same(actual: Any, expected: Any, limit: float = 2e-6) -> None:
+    """Every tensor within `limit` of the reference by norm; no NaN."""
+    pairs = zip(actual, expected, strict=True) if isinstance(actual, tuple) else [(actual, expected)]
+    for a, e in pairs:
+        assert a.shape == e.shape
+        assert a.dtype == e.dtype
+        difference = (a.double().cpu() - e.double()).norm()
+        assert difference <= limit * e.double().norm(), float(difference / e.double().norm())
+
+
+@pytest.mark.parametrize("shape", [(3, 96), (1, 5, 64), (2, 1)])
+def test_norms(shape: tuple[int, ...], device: str) -> None:
+    random = random_generator(0)
+    x, weight, bias = (torch.randn(s, generator=random) for s in (shape, shape[-1:], shape[-1:]))
+    same(norm.rms_norm(x.to(device), weight.to(device), 1e-6), norm_reference.rms_norm(x, weight, 1e-6))
+    same(norm.rms_norm(x.to(device), None, 1e-6), norm_reference.rms_norm(x, None, 1e-6))
+    if shape[-1] > 1:
+        actual = norm.layer_norm(*to((x, weight, bias), device), 1e-6)
+        same(actual, norm_reference.layer_norm(x, weight, bias, 1e-6), 5e-6)
+
+
+@pytest.mark.parametrize("name", ["rotate_interleaved", "rotate_half_split"])
+@pytest.mark.parametrize("conjugate", [False, True])
+def test_rotation(name: str, conjugate: bool, device: str) -> None:
+    random = random_generator(1)
+    wide = torch.randn(3, 20, 40, generator=random)
+    angles = torch.polar(torch.ones(3, 12), torch.randn(3, 12, generator=random))
+    turned = (angles.conj(), angles.to(device).conj()) if conjugate else (angles, angles.to(device))
+    expected = getattr(rope_reference, name)(wide[..., 8:32], turned[0])
+    same(getattr(rope, name)(wide.to(device)[..., 8:32], turned[1]), expected)
+
+
+@pytest.mark.parametrize("scoring", ["sigmoid", "sqrt_softplus"])
+@pytest.mark.parametrize(
+    ("experts", "k", "groups", "kept"), [(16, 4, 1, 1), (33, 6, 1, 1), (32, 5, 8, 3), (64, 1, 4, 2)]
+)
+def test_routing(scoring: str, experts: int, k: int, groups: int, kept: int, device: str) -> None:
+    random = random_generator(experts)
+    logits = torch.randn(7, experts, generator=random) * 6
+    bias = torch.randn(experts, generator=random) * 0.1
+    for b in (bias, bias + torch.randn(7, experts, generator=random)):
+        ids, weights = router.route(logits.to(device), b.to(device), k, scoring, 2.5, groups, kept)
+        expected = router_reference.route(logits, b, k, scoring, 2.5, groups, kept)  # type: ignore[arg-type]
+        assert torch.equal(ids.cpu(), expected[0])
+        same(weights, expected[1])
+    fixed = router.route_fixed(logits.to(device), ids, scoring, 1.5)
+    same(fixed, router_reference.route_fixed(logits, ids.cpu(), scoring, 1.5))  # type: ignore[arg-type]
+
+
+def test_routing_ties_go_to_the_lowest_expert(device: str) -> None:
+    ids, weights = router.route(torch.zeros(2, 12, device=device), torch.zeros(12, device=device), 3, "sigmoid", 1.0)
+    assert ids.tolist() == [[0, 1, 2]] * 2
+    assert torch.allclose(weights.cpu(), torch.full((2, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 20])
+def test_hyper_connections(tokens: int, device: str) -> None:
+    random = random_generator(tokens)
+    n, hidden = 4, 80
+    streams, output = torch.randn(tokens, n, hidden, generator=random), torch.randn(tokens, hidden, generator=random)
+
+    def parameters(rows: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(*s, generator=random) * 0.3 for s in ((rows, n * hidden), (rows,), (rows,)))
+
+    three = parameters(2 * n)
+    expected = hyper_reference.ihc_gates(streams, *three, 1e-6, 1e-4, 2.0)
+    same(hyper.ihc_gates(*to((streams, *three), device), 1e-6, 1e-4, 2.0), expected)
+    updated = hyper.ihc_update(*to((streams, expected[1], output), device))
+    same(updated, hyper_reference.ihc_update(streams, expected[1], output))
+    three = parameters(n * (n + 2))
+    mixed = hyper_reference.mhc_gates(streams, *three, 1e-6, 1e-4, 20)
+    same(hyper.mhc_gates(*to((streams, *three), device), 1e-6, 1e-4, 20), mixed)
+    updated = hyper.mhc_update(*to((streams, *mixed[1:], output), device))
+    same(updated, hyper_reference.mhc_update(streams, *mixed[1:], output))
+    three = parameters(n)
+    same(
+        hyper.collapse(*to((streams, *three), device), 1e-6, 1e-4),
+        hyper_reference.collapse(streams, *three, 1e-6, 1e-4),
+    )
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_compression(overlap: bool, device: str) -> None:
+    random = random_generator(2)
+    ratio, width = 4, 48
+    channels, tokens = (2 * width, 2 * ratio) if overlap else (width, ratio)
+    rows = torch.randn(30, 2, channels, generator=random)
+    slots = torch.randint(30, (5, tokens), generator=random)
+    slots[0, :ratio] = -1 if overlap else slots[0, :ratio]
+    slots[1, 0] = -1
+    bias = torch.randn(ratio, channels, generator=random)
+    actual = compressor.compress_windows(*to((rows, slots, bias), device), overlap)
+    same(actual, compressor_reference.compress_windows(rows, slots, bias, overlap))
+    assert len(compressor.compress_windows(*to((rows, slots[:0], bias), device), overlap)) == 0
