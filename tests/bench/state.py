@@ -133,9 +133,8 @@ def synthetic(config_name: str, tokens: int, device: torch.device, folder: Path)
     disk_s, restore_s = min(disk), min(restores)
     print(f"{config_name}, {tokens} tokens: {size / 1e6:.0f} MB of state, {device}")
     print(f"export {size / export_s / 1e9:6.2f} GB/s   write and sync {size / write_s / 1e9:6.2f} GB/s")
-    print(
-        f"disk   {size / disk_s / 1e9:6.2f} GB/s   restore {size / restore_s / 1e9:6.2f} GB/s = {disk_s / restore_s:.0%} of the disk"
-    )
+    share = f"{disk_s / restore_s:.0%} of the disk"
+    print(f"disk   {size / disk_s / 1e9:6.2f} GB/s   restore {size / restore_s / 1e9:6.2f} GB/s = {share}")
     print(f"restore from the page cache {size / warm / 1e9:6.2f} GB/s, {warm * 1e3:.1f} ms")
     if device.type == "cuda":
         block = torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True)
