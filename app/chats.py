@@ -138,7 +138,9 @@ class Chats:
             return self._answer(conversation_id, user.id)
 
     def go_on(self, conversation_id: str, revision: int | None = None) -> Generation:
-        """Continue after a stop, an interruption or a length limit: ask for the rest, or answer again if none came."""
+        """Continue after a stop, an interruption or a length limit: behind the last word, or anew if none came.
+
+        A model that thinks first is asked for the rest instead, because its thoughts cannot be taken up."""
         with self._lock:
             self._idle(conversation_id)
             path = self.store.path(conversation_id)
@@ -147,6 +149,10 @@ class Chats:
             last = path[-1]
             if last.role == "user" or not last.text.strip():
                 return self.regenerate(conversation_id, revision=revision)
+            info = self.model.status.info
+            if info is not None and not info.thinks and not last.thinking:
+                self.store.reopen_answer(conversation_id, last.id, revision)
+                return self._start(Generation(conversation_id, last.id, last.text))
             user = self.store.add_user(conversation_id, last.id, CONTINUE_TEXT, revision=revision)
             return self._answer(conversation_id, user.id)
 
@@ -253,9 +259,14 @@ class Chats:
 
     def _answer(self, conversation_id: str, user_id: int, revision: int | None = None) -> Generation:
         message = self.store.add_answer(conversation_id, user_id, revision)
-        generation = Generation(conversation_id, message.id)
+        return self._start(Generation(conversation_id, message.id))
+
+    def _start(self, generation: Generation) -> Generation:
+        conversation_id = generation.conversation_id
         before = self._threads.get(conversation_id)
-        thread = threading.Thread(target=self._run, args=(generation, before), name=f"answer-{message.id}", daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(generation, before), name=f"answer-{generation.message_id}", daemon=True
+        )
         self._running[conversation_id] = generation
         self._threads[conversation_id] = thread
         thread.start()
@@ -269,14 +280,14 @@ class Chats:
             if engine is None or generation.stop_asked.is_set():
                 return
             conversation = self.store.get(generation.conversation_id)
-            messages = build_prompt(
-                conversation.settings, self.store.path(generation.conversation_id, generation.message_id)[:-1]
-            )
+            path = self.store.path(generation.conversation_id, generation.message_id)
+            messages = build_prompt(conversation.settings, path if generation.goes_on else path[:-1])
             session = self._session(engine, generation.conversation_id)
             generation.session = session
             if generation.stop_asked.is_set():
                 return
-            self._consume(generation, session.reply(messages, reply_options(conversation.settings)))
+            options = reply_options(conversation.settings, continue_last=generation.goes_on)
+            self._consume(generation, session.reply(messages, options))
             state = "stopped" if generation.finish_reason == "cancelled" else "done"
             self._finish(generation, state, generation.finish_reason or "stop")
         except (EngineError, Refusal) as error:

@@ -39,7 +39,8 @@ class Live:
 class Generation:
     """Belongs to a conversation and a message, not to a page: any number of views may watch it, or none."""
 
-    def __init__(self, conversation_id: str, message_id: int) -> None:
+    def __init__(self, conversation_id: str, message_id: int, begun: str = "") -> None:
+        """`begun` is the text of an answer that broke off and goes on."""
         self.conversation_id = conversation_id
         self.message_id = message_id
         self.started_at = time.time()
@@ -51,7 +52,8 @@ class Generation:
         self._changed = threading.Condition()
         self._version = 0
         self._phase: Phase = "model"
-        self._text: list[str] = []
+        self.goes_on = bool(begun)
+        self._text: list[str] = [begun] if begun else []
         self._thinking: list[str] = []
         self._read = (0, 0)
         self._position = 0

@@ -32,11 +32,12 @@ def build_prompt(settings: ReplySettings, path: Sequence[Message]) -> list[engin
     return turns
 
 
-def reply_options(settings: ReplySettings) -> ReplyOptions:
+def reply_options(settings: ReplySettings, continue_last: bool = False) -> ReplyOptions:
     """The stored settings in the engine's words."""
     return ReplyOptions(
         max_tokens=settings.max_tokens,
         temperature=settings.temperature,
         seed=settings.seed,
         thinking=settings.thinking,
+        continue_last=continue_last,
     )

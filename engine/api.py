@@ -219,7 +219,9 @@ class Engine:
             self._runtime.described.family.chat.thinks_by_default if options.thinking is None else options.thinking
         )
         encode = EncodeOptions(thinking and self._runtime.prompts.thinks, options.reasoning_effort)
-        return self._runtime.prompts.build(messages, encode, answers, self._prepare)
+        prompts = self._runtime.prompts
+        build = prompts.build_continued if options.continue_last else prompts.build
+        return build(messages, encode, answers, self._prepare)
 
     def _default(self, options: ReplyOptions, key: str, otherwise: Any) -> Any:
         value = getattr(options, key)
@@ -256,8 +258,9 @@ class Session:
         self._lock = threading.Lock()
 
     def reply(self, messages: Sequence[Message], options: ReplyOptions | None = None) -> Iterator[Event]:
-        """Answer the last message. The whole conversation is passed each time; only what is new is read.
+        """Answer the last message, or go on with it (`continue_last`).
 
+        The whole conversation is passed each time; only what is new is read.
         Blocks between events; closing the iterator early cancels. Raises EngineError kinds, before the first event for
         requests that make no sense.
         """
@@ -288,6 +291,8 @@ class Session:
             prompt.opens_thinking,
             options.stop,
         )
+        if prompt.continued_tokens:
+            stream.go_on(prompt.ids[-prompt.continued_tokens :], messages[-1].text)
         request = Request(
             conversation=conversation,
             prompt=prompt,

@@ -40,3 +40,4 @@ class ReplyOptions:
     stop: tuple[str, ...] = field(default=())  # stop strings, not part of the answer
     thinking: bool | None = None  # the family's default; ignored by models without a thinking mode
     reasoning_effort: str | None = None  # the family's default
+    continue_last: bool = False  # the last message is an answer that broke off; go on with it, token by token

@@ -244,6 +244,15 @@ class Store:
             _point(db, conversation_id, message_id)
         return self.message(message_id)
 
+    def reopen_answer(self, conversation_id: str, message_id: int, revision: int | None = None) -> None:
+        """An answer that broke off is being written again, behind the text it has."""
+        with self._database.write() as db:
+            _check_revision(db, conversation_id, revision)
+            db.execute(
+                "UPDATE messages SET state = 'streaming', finish_reason = '', error = '' WHERE id = ?", (message_id,)
+            )
+            _bump(db, conversation_id)
+
     def update_answer(self, message_id: int, answer: Answer) -> None:
         """Write an answer, partial or final. The end of an answer is a new revision; more text is not."""
         with self._database.write() as db:

@@ -17,18 +17,12 @@ from app.refusals import ChangedElsewhere, Refusal
 from app.store import Conversation, Message, ReplySettings
 from app.ui import render
 from app.ui.memory import show_memory
-from app.ui.views import View, Views
+from app.ui.views import View, Views, parse_place
 
 Change = dict[str, Any]
 
 WINDOW_MESSAGES = 30
 POLL_S = 0.08
-
-
-def parse_place(place: str | None) -> tuple[str | None, int | None]:
-    """(conversation id, revision) of a place; (None, None) for a new conversation."""
-    identity, _, revision = (place or "").partition(":")
-    return (identity or None), (int(revision) if revision.isdigit() else None)
 
 
 class Handlers:

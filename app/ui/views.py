@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 MAX_PAGES = 200
 
 
+def parse_place(place: str | None) -> tuple[str | None, int | None]:
+    """(conversation id, revision) of a place; (None, None) for a new conversation."""
+    identity, _, revision = (place or "").partition(":")
+    return (identity or None), (int(revision) if revision.isdigit() else None)
+
+
 @dataclass
 class View:
     """One open page. `follower` is the token of the only stream that may write into it."""

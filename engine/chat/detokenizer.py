@@ -99,6 +99,12 @@ class AnswerStream:
         """A stop string has been seen."""
         return self._filter.matched
 
+    def go_on(self, answer_ids: Sequence[int], answer: str) -> None:
+        """Begin in the middle of an answer of which this much is known; none of it is given out again."""
+        for token_id in answer_ids:
+            self._detokenizer.push(token_id)
+        self.answer, self.answer_ids = answer, list(answer_ids)
+
     def push(self, token_id: int) -> list[Thinking | Text]:
         """Events that this id completes."""
         if token_id == self._close and self._close is not None:

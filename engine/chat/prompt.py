@@ -38,6 +38,7 @@ class Prompt:
     rope_positions: Tensor
     next_position: int
     opens_thinking: bool = False
+    continued_tokens: int = 0  # at the end: the beginning of the answer that goes on
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -147,6 +148,30 @@ class PromptBuilder:
         prompt = layout_prompt(ids, list(zip(starts, images, strict=True)), self._reader)
         opens = self.think_open is not None and self.think_open in ids[-3:] and self.think_close not in ids[-3:]
         return replace(prompt, opens_thinking=opens)
+
+    def build_continued(
+        self,
+        messages: Sequence[Message],
+        options: EncodeOptions,
+        known_answers: Mapping[str, list[int]],
+        prepare: PrepareImage | None = None,
+    ) -> Prompt:
+        """Encode up to the end of the last message, an answer that broke off: no end marker, no new turn."""
+        if not messages or messages[-1].role != "assistant" or not messages[-1].text:
+            raise BadRequest("There is no answer to continue.")
+        text = messages[-1].text
+        prompt = self.build(messages[:-1], options, known_answers, prepare)
+        if messages[-1].thinking or prompt.opens_thinking:
+            raise BadRequest("An answer of a model that thinks first cannot be continued; ask for it again.")
+        ids = known_answers[text] if text in known_answers else self._tokens.encode_plain(text)
+        more = torch.arange(prompt.next_position, prompt.next_position + len(ids)).expand(3, -1)
+        return replace(
+            prompt,
+            ids=[*prompt.ids, *ids],
+            rope_positions=torch.cat([prompt.rope_positions, more], dim=1),
+            next_position=prompt.next_position + len(ids),
+            continued_tokens=len(ids),
+        )
 
     def prepare(self, source: object) -> PreparedImage:
         """Decode and preprocess one picture."""

@@ -183,6 +183,9 @@ class FakeSession:
         if "think" in script:
             for word in ("Let ", "me ", "ponder."):
                 yield Thinking(word)
+        if messages[-1].role == "assistant":
+            yield Text("and the rest.")
+            return
         if "forever" in script:
             number = 0
             while True:

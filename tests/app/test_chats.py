@@ -298,3 +298,19 @@ def test_restored_tokens_and_notices_reach_the_answer(chats):
     assert (live.restored_tokens, live.restore_ms) == (1200, 45.0) and "read again" in live.notices[0]
     stats = chats.path(generation.conversation_id)[-1].stats
     assert stats["restored_tokens"] == 1200 and stats["notices"] == list(live.notices)
+
+
+def test_a_stopped_answer_goes_on_behind_its_last_word(store):
+    engine = FakeEngine(model_info=Info(thinks=False))
+    chats = Chats(store, OpeningModel("m", lambda progress: engine).start())
+    chats.model.wait()
+    generation = chats.send(None, "forever")
+    until(lambda: generation.text)
+    chats.stop(generation.conversation_id)
+    half = chats.path(generation.conversation_id)[-1].text
+    more = finish(chats.go_on(generation.conversation_id))
+    path = chats.path(generation.conversation_id)
+    assert len(path) == 2 and path[-1].text == half + "and the rest." and path[-1].state == "done"
+    assert more.message_id == generation.message_id
+    assert engine.options[-1].continue_last and engine.asked[-1][-1].text == half
+    chats.close()

@@ -134,3 +134,12 @@ def test_a_model_that_does_not_open_ends_the_app_with_its_sentence(tmp_path):
     assert live.process is not None and live.process.wait(60) == 2
     lines = [line for line in live.output().splitlines() if not line.startswith("Opening ")]
     assert len(lines) == 1 and "broken" in lines[0], lines
+
+
+def test_exports_are_for_this_page_only(app, client):
+    assert client.get("/export/nothing").status_code == 404
+    assert "no longer exists" in client.get("/export/nothing?state=1").text
+    for headers in ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, {"Origin": EVIL}):
+        assert client.get("/export/nothing", headers=headers).status_code == 403
+    assert client.get("/export/..%2Flock").status_code == 404
+    assert not list(app.data_dir.glob("transfer-*"))
