@@ -9,7 +9,6 @@ from torch import Tensor
 
 from engine.errors import BadRequest, EngineError
 
-
 _COLDEST = 1e-4  # below it only the best id has a chance, and logits / temperature could overflow
 
 
