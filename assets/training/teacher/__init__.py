@@ -1,0 +1,1 @@
+"""A small open teacher model: unpacked from its wheel, asked many things, sampled in bulk."""
