@@ -241,3 +241,24 @@ def test_long_prompt_is_sealed_on_the_way(
     stops = sorted(s.stop for s in list_saved(tmp_path))
     assert len(stops) >= 4 and stops[0] == 128
     engine.close()
+
+
+def test_answer_that_ended_in_the_middle_of_thinking(
+    oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = oracle_case("deepseek_v32")
+    never, saving = Engine.open(case.path, settings(None)), Engine.open(case.path, settings(tmp_path))
+    assert never.model_info.thinks
+    messages = [question(70, case, picture=False)]
+    first = reply(never, messages, "a", monkeypatch)
+    assert first.text == "" and len(first.logits) == 5  # all of it was reasoning
+    same(reply(saving, messages, "a", monkeypatch), first)
+    saving.close()
+    follow_up = [*messages, Message("assistant", ""), Message("user", "and then?")]
+    wanted = reply(never, follow_up, "a", monkeypatch)
+    never.close()
+    again = Engine.open(case.path, settings(tmp_path))
+    got = reply(again, follow_up, "a", monkeypatch)
+    assert got.restored == wanted.reused > 60
+    same(got, wanted)
+    again.close()
