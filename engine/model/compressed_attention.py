@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.model.batch import Batch
 from engine.model.compressor import Compressor, rotate_tail
-from engine.model.indexer import rotate_part
+from engine.model.indexer import match_keys, rotate_part
 from engine.model.linear import FusedLinear
 from engine.model.norm import RmsNorm
 from engine.model.ring import RingPlan, ring_plan
@@ -42,6 +42,7 @@ class EntryIndexer:
         weights = F.linear(x.float(), self.head_weights) * self.head_scale
         visible = (batch.positions + 1) // self.ratio
         keys = batch.cache.pool(self.layer, "index")
+        q, weights = match_keys(q, weights, keys)
         chosen = index_select(q, weights, keys, batch.page_table, batch.sequence, visible, spec.topk)
         if batch.trace is not None:
             batch.trace.topk.setdefault(self.layer, []).append(chosen)

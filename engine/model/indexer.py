@@ -13,6 +13,8 @@ from engine.model.spec import Indexer
 from engine.model.weights import Weights
 from kernels.index_select import index_select
 
+E4M3_MAX = 448.0
+
 
 def rotate_part(indexer: Indexer, x: Tensor, angles: Tensor) -> Tensor:
     """Rotate the rope channels of x [N, heads, width], which lie first or last, and keep the others."""
@@ -22,6 +24,18 @@ def rotate_part(indexer: Indexer, x: Tensor, angles: Tensor) -> Tensor:
         return torch.cat([rotate(indexer.rope, turned, angles), kept], dim=-1)
     kept, turned = x.split([rest, rope], dim=-1)
     return torch.cat([kept, rotate(indexer.rope, turned, angles)], dim=-1)
+
+
+def match_keys(queries: Tensor, weights: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries [N, heads, D] in the precision of the cached keys, weights float32 [N, heads] to go with them.
+
+    Packed keys are met by e4m3 queries; their scale is positive, so it moves through the ReLU into the weights.
+    """
+    if keys.dtype != torch.uint8:
+        return queries, weights
+    scale = (queries.float().abs().amax(-1) / E4M3_MAX).clamp(min=1e-12)
+    codes = (queries.float() / scale.unsqueeze(-1)).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+    return codes, weights * scale
 
 
 class TokenIndexer:
@@ -42,6 +56,7 @@ class TokenIndexer:
         batch.cache.write(self.layer, "index", batch.token_slots, k)
         pool = batch.cache.pool(self.layer, "index")
         weights = F.linear(x.float(), self.head_weights) * self.head_scale
+        q, weights = match_keys(q, weights, pool)
         chosen = index_select(q, weights, pool, batch.page_table, batch.sequence, batch.positions + 1, spec.topk)
         if batch.trace is not None:
             batch.trace.topk.setdefault(self.layer, []).append(chosen)
