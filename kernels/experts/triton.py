@@ -361,38 +361,20 @@ def _down_kernel(
     inside = group < KG
     x_at = tl.where(inside, group, 0)[None, :, None] * 4 + word[None, None, :]
     acc = tl.zeros([ROWS, PADDED], tl.float32)
-    if STAGES == 0:
-        for j in tl.static_range(SLOTS):
-            acc += _down_part(
-                hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, n * SLOTS + j, r, group, word, x_at, inside,
-                H, KG, PADDED, ASM,
-            )  # fmt: skip
-    else:
-        for j in tl.range(SLOTS, num_stages=STAGES):
-            acc += _down_part(
-                hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, n * SLOTS + j, r, group, word, x_at, inside,
-                H, KG, PADDED, ASM,
-            )  # fmt: skip
+    for j in tl.range(SLOTS, num_stages=STAGES):
+        pair = n * SLOTS + j
+        e = tl.load(ids_ptr + pair).to(tl.int64)
+        share = tl.load(weights_ptr + pair)
+        at = (e * H + r)[:, None] * KG + group[None, :]
+        if KG == PADDED:
+            w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :])
+            s = tl.load(scale_ptr + at).to(tl.int32)
+        else:
+            w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :], mask=inside[None, :, None], other=0)
+            s = tl.load(scale_ptr + at, mask=inside[None, :], other=0).to(tl.int32)
+        part = tl.sum(_word_dot(w, hidden_ptr + pair * (KG * 16), x_at, KG * 4, True, ASM), 2)
+        acc += part * (_power(s) * share)
     tl.store(out_ptr + n.to(tl.int64) * H + r, (tl.sum(acc, 1) * (2.0**-SHIFT)).to(out_ptr.dtype.element_ty))
-
-
-@triton.jit
-def _down_part(
-    hidden_ptr, codes_ptr, scale_ptr, ids_ptr, weights_ptr, pair, r, group, word, x_at, inside,
-    H: tl.constexpr, KG: tl.constexpr, PADDED: tl.constexpr, ASM: tl.constexpr,
-):  # fmt: skip
-    """Weighted products [ROWS, PADDED] of one expert, by group of 32 columns."""
-    e = tl.load(ids_ptr + pair).to(tl.int64)
-    share = tl.load(weights_ptr + pair)
-    at = (e * H + r)[:, None] * KG + group[None, :]
-    if KG == PADDED:
-        w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :])
-        s = tl.load(scale_ptr + at).to(tl.int32)
-    else:
-        w = tl.load(codes_ptr + at[:, :, None] * 4 + word[None, None, :], mask=inside[None, :, None], other=0)
-        s = tl.load(scale_ptr + at, mask=inside[None, :], other=0).to(tl.int32)
-    part = tl.sum(_word_dot(w, hidden_ptr + pair * (KG * 16), x_at, KG * 4, True, ASM), 2)
-    return part * (_power(s) * share)
 
 
 def mxfp4_experts(
@@ -430,7 +412,7 @@ def mxfp4_experts(
         ASM=asm,
         num_warps=1,
     )
-    rows = 4 if asm else 32
+    rows = 2 if asm else 32
     _down_kernel[(hidden // rows, tokens)](
         inner.view(torch.int32),
         down.codes.view(torch.int32),
@@ -446,6 +428,6 @@ def mxfp4_experts(
         SHIFT=_HIDDEN_SHIFT,
         STAGES=3,
         ASM=asm,
-        num_warps=2,
+        num_warps=1,
     )
     return out

@@ -11,8 +11,8 @@ def _key(streams: Tensor, *_: object) -> Case:
     return Case(streams.device.type, streams.dtype)
 
 
-collapse = operator("collapse", _key, __name__, "triton")
-ihc_gates = operator("ihc_gates", _key, __name__, "triton")
-ihc_update = operator("ihc_update", _key, __name__, "triton")
+collapse = operator("collapse", _key, __name__, "triton", "cpu")
+ihc_gates = operator("ihc_gates", _key, __name__, "triton", "cpu")
+ihc_update = operator("ihc_update", _key, __name__, "triton", "cpu")
 mhc_gates = operator("mhc_gates", _key, __name__, "triton")
 mhc_update = operator("mhc_update", _key, __name__, "triton")

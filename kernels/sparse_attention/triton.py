@@ -222,8 +222,32 @@ def _source(rows: Rows) -> _Source:
     return _Source(codes, half, scale, slots, slots.shape[1], latent.shape[1])
 
 
+class Tiles(NamedTuple):
+    """How a launch is cut: rows per tile, splits of the list, pipeline stages, warps."""
+
+    rows: int
+    splits: int
+    stages: int
+    warps: int
+
+
+def tiles_for(programs: int, counts: list[int], wide: int, exact: bool, processors: int) -> Tiles:
+    """Enough splits to occupy all processors; smaller tiles where even one split per tile would not."""
+    rows = 64 if wide <= 512 and not exact else 32
+    room = processors // programs
+    if rows == 64 and sum(triton.cdiv(count, rows) for count in counts) < room:
+        rows = 32
+    tiles = sum(triton.cdiv(count, rows) for count in counts)
+    return Tiles(rows, max(1, min(tiles, room)), 2, 8 if wide >= 256 else 4)
+
+
 def sparse_attention(
-    q_latent: Tensor, q_rope: Tensor | None, sources: tuple[Rows, ...], scale: float, sinks: Tensor | None
+    q_latent: Tensor,
+    q_rope: Tensor | None,
+    sources: tuple[Rows, ...],
+    scale: float,
+    sinks: Tensor | None,
+    cut: Tiles | None = None,
 ) -> Tensor:
     """See the reference; one or two sources. Products in bfloat16 (float32 for float32 rows), sums in float32."""
     queries, heads, width = q_latent.shape
@@ -237,16 +261,13 @@ def sparse_attention(
     exact = interpreted() or (not packed and a.latent.dtype == torch.float32)
     wide = max(16, triton.next_power_of_2(width))
     block_heads = min(64, max(16, triton.next_power_of_2(heads)))
-    tile = 64 if wide <= 512 and not exact else 32
-    tiles = sum(triton.cdiv(s.count, tile) for s in parts)
     if queries == 0:
         return out
     programs = queries * triton.cdiv(heads, block_heads)
-    splits = max(1, min(tiles, multiprocessors(q_latent.device) // programs))
-    if splits > 1 and tile == 64 and tiles < multiprocessors(q_latent.device) // programs:
-        tile = 32
-        tiles = sum(triton.cdiv(s.count, tile) for s in parts)
-        splits = max(1, min(tiles, multiprocessors(q_latent.device) // programs))
+    if cut is None:
+        cut = tiles_for(programs, [s.count for s in parts], wide, exact, multiprocessors(q_latent.device))
+    tile, splits = cut.rows, cut.splits
+    tiles = sum(triton.cdiv(s.count, tile) for s in parts)
     share = triton.cdiv(tiles, splits) if tiles else 1
     splits = max(1, triton.cdiv(tiles, share))
     space = (queries, splits, heads, width) if splits > 1 else (1,)
@@ -261,7 +282,7 @@ def sparse_attention(
         H=heads, BH=block_heads, C=width, WIDE=wide, R=rope, RP=max(16, triton.next_power_of_2(max(rope, 1))), BK=tile,
         SPLITS=splits, FORMAT=a.format, SOURCES=len(sources), SINKS=sinks is not None,
         COMPUTE=tl.float32 if exact else tl.bfloat16, PRECISION="ieee" if exact else "tf32",
-        STAGES=2, num_warps=8 if wide >= 256 else 4,
+        STAGES=cut.stages, num_warps=cut.warps,
     )  # fmt: skip
     if splits > 1:
         block = min(wide, 128)
