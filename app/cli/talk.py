@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import sys
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,17 @@ from app.store import ReplySettings, Store
 
 ENDINGS = {"length": "the token limit", "context_full": "the full context", "cancelled": "a stop"}
 _NOT_KEPT = ("top_p", "top_k", "min_p", "repetition_penalty", "stop")
+
+
+class _Logged(logging.Handler):
+    """Remembers what the engine's log has already said on standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentences: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.sentences.add(record.getMessage())
 
 
 def run(options: argparse.Namespace, text: str, pictures: list[Picture]) -> int:
@@ -32,6 +44,8 @@ def run(options: argparse.Namespace, text: str, pictures: list[Picture]) -> int:
     from app.chats import Chats
     from app.opening import OpeningModel
 
+    logged = _Logged()
+    logging.getLogger("engine").addHandler(logged)
     with contextlib.closing(Store(data_dir)) as store:
         model = OpeningModel(model_path.name, engine_opener(model_path, wishes)).start()
         chats = Chats(store, model)
@@ -46,12 +60,13 @@ def run(options: argparse.Namespace, text: str, pictures: list[Picture]) -> int:
                 settings=_with_wishes(kept, options),
                 title=name,
             )
-            _print_live(generation)
+            _print_live(generation, logged.sentences)
             message = store.message(generation.message_id)
             if message.state == "error":
                 raise Refusal(message.error)
             _print_facts(message.stats, message.finish_reason)
         finally:
+            logging.getLogger("engine").removeHandler(logged)
             chats.close()
             model.close()
     return 0
@@ -65,14 +80,15 @@ def _with_wishes(kept: ReplySettings, options: argparse.Namespace) -> ReplySetti
     return replace(kept, **{key: value for key, value in wishes.items() if value is not None})
 
 
-def _print_live(generation: Any) -> None:
+def _print_live(generation: Any, logged: set[str]) -> None:
     """New text to standard output as it comes; thinking and warnings to standard error."""
     version, text, thought, said = -1, 0, 0, 0
     while True:
         live = generation.wait(version, 0.5)
         version = live.version
         for sentence in live.notices[said:]:
-            print(sentence, file=sys.stderr, flush=True)
+            if sentence not in logged:
+                print(sentence, file=sys.stderr, flush=True)
         print(live.thinking[thought:], end="", file=sys.stderr, flush=True)
         if len(live.text) > text:
             if live.thinking and not text:

@@ -172,7 +172,7 @@ def live_once(data_dir: Path, kind: str, seed: int, slow_disk_s: float, shown: S
                 rest += part
                 *whole, rest = rest.split(b"\n")
                 if not lines and whole:
-                    kill_at = time.monotonic() + chance.uniform(0.0, 1.2 if kind == "fake" else 2.5)
+                    kill_at = time.monotonic() + chance.uniform(0.0, 1.2 if kind == "fake" else 2.0)
                 lines += whole
             if time.monotonic() >= kill_at:
                 kill_at = time.monotonic() + 60
