@@ -169,7 +169,7 @@ def _take_over(folder: Path, index: StateIndex, head: SegmentHead, path: Path, c
     if target.exists() and index.has(head.key):
         index.touch([head.key], conversation)
         return 0
-    beside = place / f".{head.key}.{os.getpid()}.part"
+    beside = place / f".{head.key}.{os.getpid()}.import.part"
     try:
         shutil.copyfile(path, beside)
         with beside.open("r+b") as file:
