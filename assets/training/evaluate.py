@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from assets.training.chats.filter import repeats
 from assets.training.chats.mix import Chat, chat_document, read_chats
 from assets.training.documents import ANSWER_WEIGHT, Encoder
-from assets.training.heldout.items import Item
+from assets.training.heldout.items import Ask, Item
 from assets.training.heldout.tasks import TASKS, Tasks
 from assets.training.material import Material
 from assets.training.shape import Shape
@@ -115,8 +115,6 @@ def text_loss(path: Path, chats: list[Chat], threads: int | None) -> float:
 
 def open_chats(examiner: Examiner, chats: list[Chat], out: list[dict[str, Any]]) -> float:
     """Share of answers to held-out first questions that end by themselves and do not loop; all are kept for reading."""
-    from assets.training.heldout.items import Ask
-
     items = [Item("chat", (Ask(chat[0]),), bool, "") for chat in chats]
     good = 0
     for chat, (answers, reason) in zip(chats, examiner.run(items), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 from pathlib import Path
@@ -18,8 +19,13 @@ from assets.training.documents import Encoder
 from assets.training.feed import TINY_PLAN, DataMaker
 from assets.training.material import HELD_STYLE, Material
 from assets.training.model.twin import Stage, Twin
+from assets.training.pictures.mix import picture_document
 from assets.training.shape import TINY
 from engine.api import Engine, EngineSettings, Message, ReplyOptions, Text
+from engine.api import Image as ChatImage
+from engine.chat.prompt import PrepareImage
+from engine.chat.style import EncodeOptions
+from engine.runtime import open_runtime
 
 CHATS = [
     ["What is bread?", "Bread is a food made from flour and water.", "Who eats it?", "Many people eat it every day."],
@@ -30,8 +36,6 @@ CHATS = [
 
 def _drawn_icon(svg: str) -> bytes:
     """Stands for the renderer: a coloured disc per drawing."""
-    import io
-
     picture = Image.new("RGBA", (96, 96))
     ImageDraw.Draw(picture).ellipse([10, 10, 86, 86], fill=(hash(svg) % 255, 90, 160, 255))
     held = io.BytesIO()
@@ -69,19 +73,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with gzip.open(folder / "shard.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(c) + "\n" for c in CHATS)
     chat_filter.main([str(folder), str(folder / "shard.jsonl.gz")])
-    tokenizer.main(
-        [
-            str(folder),
-            "--vocab",
-            str(TINY.vocab),
-            "--templates",
-            "150",
-            "--pictures",
-            "60",
-            "--chats",
-            str(folder / "chats.jsonl.gz"),
-        ]
-    )
+    sizes = ["--vocab", str(TINY.vocab), "--templates", "150", "--pictures", "60"]
+    tokenizer.main([str(folder), *sizes, "--chats", str(folder / "chats.jsonl.gz")])
     return folder
 
 
@@ -194,17 +187,10 @@ def test_batches_are_filled_and_balanced(work: Path) -> None:
 
 def test_what_a_row_holds_can_be_read_back(work: Path) -> None:
     """The packed tokens are the template's own rendering."""
-    from engine.runtime import open_runtime
-
     maker = DataMaker(work, TINY, TINY_PLAN, CHATS, 2)
     out = work / "reading"
     export.write_checkpoint(Twin(TINY), work / "tokenizer.json", out)
     runtime = open_runtime(out, EngineSettings(device="cpu", cache_tokens=4096))
-    from assets.training.pictures.mix import picture_document
-    from engine.chat.prompt import PrepareImage
-    from engine.chat.style import EncodeOptions
-    from engine.messages import Image as ChatImage
-
     rng = random.Random(4)
     for _ in range(12):
         document = picture_document(rng, maker.material)

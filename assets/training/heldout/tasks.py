@@ -55,7 +55,7 @@ class Tasks:
         ground = rng.choice(list(GROUNDS))
         figures = scattered(rng, count, ground, kinds)
         if count == 1:
-            figures = [figures[0]._replace(radius=rng.uniform(0.1, 0.26))]
+            figures = [figures[0]._replace(radius=rng.uniform(0.1, 0.22))]
         return figures, figures_picture(rng, figures, GROUNDS[ground], rng.choice(SIZES))
 
     def _single(self, rng: random.Random, several: bool) -> tuple[Figure, Image.Image]:
