@@ -21,12 +21,11 @@ from app.prompt import build_prompt, reply_options
 from app.refusals import Busy, Refusal, StoreError
 from app.store import Answer, Conversation, Message, ReplySettings, Store
 from engine.errors import EngineError
-from engine.events import Queued
 
 log = logging.getLogger("dayzero")
 
 SAVE_EVERY_S = 0.5
-LIVE_SESSIONS = 4
+LIVE_SESSIONS = 16  # the engine itself parks idle ones sooner when their memory is needed
 CONTINUE_TEXT = "Please continue exactly where you stopped."
 
 
@@ -308,8 +307,6 @@ class Chats:
                 if generation.stop_asked.is_set():
                     return
                 generation.take(event)
-                if isinstance(event, Queued):
-                    self._free_sessions(keep=generation.conversation_id)
                 if time.monotonic() - saved_at >= SAVE_EVERY_S:
                     self._save_partial(generation)
                     saved_at = time.monotonic()
@@ -350,14 +347,6 @@ class Chats:
         for one in old:
             one.close()
         return session
-
-    def _free_sessions(self, keep: str) -> None:
-        """Give the cache pages of idle conversations to one that waits."""
-        with self._lock:
-            idle = [key for key in self._sessions if key != keep and key not in self._threads]
-            old = [self._sessions.pop(key) for key in idle]
-        for one in old:
-            one.close()
 
 
 def _title(text: str, pictures: Sequence[Picture]) -> str:

@@ -256,6 +256,14 @@ def test_assets_of_a_checkout_and_of_a_wheel(monkeypatch, tmp_path):
     assert assets.demo_model() == tmp_path / "_assets" / "demo"
     with pytest.raises(Refusal, match="incomplete"):
         assets.find_asset("page/page.css")
+    assert assets.sample_pictures() == []
+    samples = tmp_path / "_assets" / "samples"
+    samples.mkdir()
+    (samples / "a.png").write_bytes(png_bytes())
+    rows = [{"file": "a.png", "question": "What is it?"}, {"file": "gone.png", "question": "And this?"}]
+    for content, found in ((json.dumps(rows), ["What is it?"]), ("{", []), ("[1]", [])):
+        (samples / "samples.json").write_text(content)
+        assert [one.question for one in assets.sample_pictures()] == found
 
 
 def test_sizes():
