@@ -16,8 +16,8 @@ def index_select(
     score(n, p) = sum_h weights[n, h] * relu(queries[n, h] . key_p) for p < visible[n]   (DeepSeek-V3.2, "lightning indexer")
 
     queries [N, heads, D]; weights float32 [N, heads] (all scale factors folded in); keys [pages, page, D], one pool
-    row per entry, or packed FP8: uint8 [pages, page * (D + 4)], see `unpack_index_keys`; page_table int [S, max_pages]; sequence int [N], the page-table row of each query;
-    visible int [N], how many entries of its sequence a query may see.
+    row per entry, or packed FP8: uint8 [pages, page * (D + 4)], see `unpack_index_keys`; page_table int [S, max_pages];
+    sequence int [N], the page-table row of each query; visible int [N], how many entries of its sequence it may see.
     Returns int32 [N, K], min(k, longest visible) <= K <= k, ascending positions, -1 behind the last one.
     """
     if keys.dtype == torch.uint8:

@@ -29,9 +29,8 @@ def _score(x, SIGMOID: tl.constexpr):
 
 @triton.jit
 def _first_largest(values, index, SIZE: tl.constexpr):
-    """Largest value and the lowest index that has it."""
-    top = tl.max(values, 0)
-    return top, tl.min(tl.where(values == top, index, SIZE), 0)
+    """The lowest index of the largest value."""
+    return tl.min(tl.where(values == tl.max(values, 0), index, SIZE), 0)
 
 
 @triton.jit
@@ -73,13 +72,13 @@ def _route_kernel(
             strength = best + tl.max(rest, 1)
             kept = tl.zeros([G], tl.int32)
             for _ in tl.static_range(KEPT):
-                top, where = _first_largest(strength, group, G)
+                where = _first_largest(strength, group, G)
                 kept = tl.where(group == where, 1, kept)
                 strength = tl.where(group == where, float("-inf"), strength)
             choice = tl.reshape(tl.where(kept[:, None] > 0, grouped, float("-inf")), [PADDED])
         ids = tl.zeros([SLOTS], tl.int32)
         for j in tl.static_range(K):
-            top, where = _first_largest(choice, expert, PADDED)
+            where = _first_largest(choice, expert, PADDED)
             ids = tl.where(slot == j, where, ids)
             chosen = tl.where(slot == j, tl.sum(tl.where(expert == where, scores, 0.0), 0), chosen)
             choice = tl.where(expert == where, float("-inf"), choice)

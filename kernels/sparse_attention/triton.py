@@ -206,7 +206,7 @@ class _Source(NamedTuple):
     rope: Tensor
     scale: Tensor
     slots: Tensor
-    count: int
+    listed: int
     format: int
 
 
@@ -265,9 +265,9 @@ def sparse_attention(
         return out
     programs = queries * triton.cdiv(heads, block_heads)
     if cut is None:
-        cut = tiles_for(programs, [s.count for s in parts], wide, exact, multiprocessors(q_latent.device))
+        cut = tiles_for(programs, [s.listed for s in parts], wide, exact, multiprocessors(q_latent.device))
     tile, splits = cut.rows, cut.splits
-    tiles = sum(triton.cdiv(s.count, tile) for s in parts)
+    tiles = sum(triton.cdiv(s.listed, tile) for s in parts)
     share = triton.cdiv(tiles, splits) if tiles else 1
     splits = max(1, triton.cdiv(tiles, share))
     space = (queries, splits, heads, width) if splits > 1 else (1,)
@@ -277,7 +277,7 @@ def sparse_attention(
     assert r.stride(2) == 1
     _attention_kernel[(programs, splits)](
         q_latent, r, a.latent, a.rope, a.scale, a.slots, b.latent, b.rope, b.scale, b.slots,
-        q_latent if sinks is None else sinks, out, scratch, sums, scale * _LOG2_E, a.count, b.count, share,
+        q_latent if sinks is None else sinks, out, scratch, sums, scale * _LOG2_E, a.listed, b.listed, share,
         q_latent.stride(0), q_latent.stride(1), r.stride(0), r.stride(1),
         H=heads, BH=block_heads, C=width, WIDE=wide, R=rope, RP=max(16, triton.next_power_of_2(max(rope, 1))), BK=tile,
         SPLITS=splits, FORMAT=a.format, SOURCES=len(sources), SINKS=sinks is not None,

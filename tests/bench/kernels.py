@@ -268,9 +268,10 @@ def attention_prefill(table: Table) -> None:
         r = torch.randn(4096, heads, 64, device="cuda", dtype=torch.bfloat16) if rope else None
         latent = torch.randn(entries, 512, device="cuda", dtype=torch.bfloat16)
         keys = torch.randn(entries, 64, device="cuda", dtype=torch.bfloat16) if rope else None
+        scale = width**-0.5
         slots = torch.randint(entries, (4096, k), device="cuda", dtype=torch.int32)
         sources = (Rows(latent, keys, slots),)
-        us = gpu_us(lambda a=(q, r, sources): kernels.sparse_attention(*a, width**-0.5, None), 3, graph=False)
+        us = gpu_us(lambda a=(q, r, sources, scale): kernels.sparse_attention(*a, None), 3, graph=False)
         flop = 2 * 4096 * heads * k * (width + 512)
         what = f"{heads} heads, {entries} rows, k {k}, d {width}"
         table.add("sparse prefill", what, us, flop / us / 1e6, "TFLOP/s", ">= 0.75x FlashMLA")
@@ -306,7 +307,8 @@ def attention_decode(table: Table) -> None:
             q = torch.randn(batch, heads, 512, device="cuda", dtype=torch.bfloat16)
             r = torch.randn(batch, heads, 64, device="cuda", dtype=torch.bfloat16)
             slots = torch.randint(entries, (batch, k), device="cuda", dtype=torch.int32)
-            us = gpu_us(lambda a=(q, r, (Rows(pool, None, slots),)): kernels.sparse_attention(*a, 576**-0.5, None))
+            args = (q, r, (Rows(pool, None, slots),), 576**-0.5, None)
+            us = gpu_us(lambda a=args: kernels.sparse_attention(*a))
             flop = 2 * batch * heads * k * 1088
             target = {1: "<= FlashMLA", 64: ">= 0.75x FlashMLA"}.get(batch, "")
             table.add(
@@ -318,9 +320,10 @@ def attention_decode(table: Table) -> None:
                 continue
             meta, _ = flash_mla.get_mla_metadata()
             full = torch.cat([q, r], 2)[:, None].contiguous()
+            listed = slots[:, None].contiguous()
             cache = pool.view(-1, 64, 1, 656).view(torch.float8_e4m3fn)
             us = gpu_us(
-                lambda a=(full, cache, None, None, 512, meta), i=slots[:, None].contiguous(): flash_mla.flash_mla_with_kvcache(
+                lambda a=(full, cache, None, None, 512, meta), i=listed: flash_mla.flash_mla_with_kvcache(
                     *a, softmax_scale=576**-0.5, is_fp8_kvcache=True, indices=i, use_legacy=True
                 ), graph=False,
             )  # fmt: skip

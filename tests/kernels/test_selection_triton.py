@@ -28,7 +28,7 @@ def test_positions_are_the_references(name: str, case: SelectionCase, device: st
 
 
 def test_many_queries_of_several_conversations(device: str) -> None:
-    queries, weights, keys, table, _, _, _ = selection(6, 4, 16, [90, 70, 40], 10)
+    _, _, keys, table, _, _, _ = selection(6, 4, 16, [90, 70, 40], 10)
     random = torch.Generator().manual_seed(0)
     sequence = torch.arange(3).repeat_interleave(7)
     visible = torch.cat([torch.arange(84, 91), torch.arange(64, 71), torch.arange(5, 12)])
@@ -47,7 +47,7 @@ def test_many_queries_with_ties(device: str) -> None:
 def packed_case(case: SelectionCase) -> tuple[SelectionCase, SelectionCase]:
     """The case with FP8 queries and packed FP8 keys; and with the same numbers in float32."""
     queries, weights, keys, *rest = case
-    pages, page, width = keys.shape
+    pages, _, width = keys.shape
     scale = keys.abs().amax(-1) / 448
     codes = (keys / scale.unsqueeze(-1)).to(torch.float8_e4m3fn)
     pool = torch.cat(
@@ -102,10 +102,10 @@ def test_adversarial_scores_at_length(kind: str, queries: int) -> None:
     keys[..., 0] = score.abs().view(-1, 64)
     q = torch.zeros(count, 1, 16, device="cuda")
     q[..., 0] = 1
-    args = (
-        q, torch.full((count, 1), sign, device="cuda"), keys, torch.arange(context // 64, device="cuda")[None],
-        torch.zeros(count, dtype=torch.int64, device="cuda"), torch.full((count,), context, device="cuda") - torch.arange(count, device="cuda"), 2048,
-    )  # fmt: skip
+    visible = context - torch.arange(count, device="cuda")
+    sequence = torch.zeros(count, dtype=torch.int64, device="cuda")
+    weights = torch.full((count, 1), sign, device="cuda")
+    args = (q, weights, keys, torch.arange(context // 64, device="cuda")[None], sequence, visible, 2048)
     first = kernels.index_select(*args)
     assert torch.equal(first, reference.index_select(*args))
     assert all(torch.equal(first, kernels.index_select(*args)) for _ in range(5))
