@@ -60,7 +60,7 @@ def heart() -> Image.Image:
 
 
 SAMPLES = (
-    ("chart.png", chart, "Which bar is the tallest?"),
+    ("chart.png", chart, "Which bar is the shortest?"),
     ("circles.png", circles, "How many circles are there?"),
     ("heart.png", heart, "What do you see?"),
 )

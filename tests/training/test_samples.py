@@ -11,7 +11,7 @@ from assets.training import samples
 from engine.api import Engine, EngineSettings, Image, Message, ReplyOptions, Text
 
 ROOT = Path(__file__).resolve().parents[2]
-ANSWERS = {"chart.png": "orange", "circles.png": "three", "heart.png": "heart"}
+ANSWERS = {"chart.png": "green bar is the shortest", "circles.png": "three", "heart.png": "heart"}
 
 
 def test_the_files_are_what_the_code_draws(tmp_path: Path) -> None:
