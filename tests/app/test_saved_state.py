@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import cli
-from app.store import Store
+from app.store import ReplySettings, Store
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo"
 pytestmark = pytest.mark.skipif(not (DEMO / "config.json").exists(), reason="the demo model is not here")
@@ -33,7 +33,7 @@ def restored(errors: str) -> tuple[int, int, int]:
 
 def test_from_the_terminal_to_another_machine(terminal, tmp_path):
     here, there = ("--data-dir", tmp_path / "here"), ("--data-dir", tmp_path / "there")
-    ask = ("ask", "--conversation", "Sums", "--temperature", 0, "--max-tokens", 12, "--context", 512)
+    ask = ("ask", "--conversation", "Sums", "--temperature", 0, "--max-tokens", 12, "--context", 512, "--threads", 1)
     code, first, errors = terminal(*ask, "What is 7 plus 8?", *here)
     assert code == 0 and first.strip() and restored(errors)[0] == 0
     code, second, errors = terminal(*ask, "Thank you!", *here)
@@ -78,7 +78,9 @@ def test_deleting_a_conversation_deletes_its_state(terminal, tmp_path):
 
     folder = state_dir(tmp_path)
     store = Store(tmp_path)
-    model = OpeningModel("demo", lambda p: Engine.open(DEMO, EngineSettings(context_tokens=512, state_dir=folder), p))
+    model = OpeningModel(
+        "demo", lambda p: Engine.open(DEMO, EngineSettings(threads=1, context_tokens=512, state_dir=folder), p)
+    )
     chats = Chats(store, model.start())
     first = chats.send(None, "What is 7 plus 8?")
     second = chats.send(None, "Hello!")
@@ -98,4 +100,33 @@ def test_deleting_a_conversation_deletes_its_state(terminal, tmp_path):
     later.delete(second.conversation_id)
     later.close()
     assert not list(folder.glob("*/*.kv"))
+    store.close()
+
+
+def test_more_conversations_than_fit_are_parked_and_come_back(tmp_path):
+    from app.chats import Chats
+    from app.opening import OpeningModel
+    from app.settings import state_dir
+    from engine.api import Engine, EngineSettings
+
+    wishes = EngineSettings(threads=1, context_tokens=192, cache_tokens=256, state_dir=state_dir(tmp_path))
+    store = Store(tmp_path)
+    model = OpeningModel("demo", lambda progress: Engine.open(DEMO, wishes, progress)).start()
+    chats = Chats(store, model)
+    settings = ReplySettings(temperature=0.0, max_tokens=8)
+
+    def turn(name: str | None, text: str) -> tuple[str, dict]:
+        generation = chats.send(name, text, settings=settings)
+        while not generation.finished:
+            generation.wait(generation.snapshot().version, 1)
+        message = store.message(generation.message_id)
+        assert message.state == "done", message.error
+        return generation.conversation_id, message.stats
+
+    names = [turn(None, f"What is {number} plus 8?")[0] for number in range(6)]
+    stats = [turn(name, "Thank you!")[1] for name in names]
+    assert all(one["restored_tokens"] + one["reused_tokens"] > 15 for one in stats)
+    assert sum(one["restored_tokens"] > 0 for one in stats) >= 2  # the cache holds four pages at most
+    chats.close()
+    model.close()
     store.close()
