@@ -99,6 +99,8 @@ def packed_experts(x: Tensor, ids: Tensor, weights: Tensor, expert: ExpertSource
     flat = ids.flatten().tolist()
     if pairs == 0:
         return torch.zeros_like(x)
+    if x.shape[0] == 1:
+        return _one_token(x, weights, [expert(e) for e in flat], limit)
     used = sorted(set(flat))
     if pairs > MANY_TOKENS * len(used):
         return _decoded_experts(x, ids, weights, expert, limit)
@@ -122,6 +124,26 @@ def packed_experts(x: Tensor, ids: Tensor, weights: Tensor, expert: ExpertSource
         pointers, (ctypes.c_int32 * len(begin))(*begin), token, (ctypes.c_float * pairs)(*(share[p] for p in order)),
         source.data_ptr(), mixed.data_ptr(), len(used), x.shape[0], hidden, width,
         -1.0 if limit is None else limit, scratch.data_ptr(), native.threads(6 * pairs * hidden * width),
+    )  # fmt: skip
+    return mixed.to(x.dtype)
+
+
+@cache
+def _one_token_plan(pairs: int) -> tuple[ctypes.Array[ctypes.c_int32], ctypes.Array[ctypes.c_int32]]:
+    """Begins and tokens of one token that uses `pairs` experts once each."""
+    return (ctypes.c_int32 * (pairs + 1))(*range(pairs + 1)), (ctypes.c_int32 * pairs)()
+
+
+def _one_token(x: Tensor, weights: Tensor, parts: list[PackedExpert], limit: float | None) -> Tensor:
+    """The decode step of a single conversation, with as little Python around the call as possible."""
+    pairs, hidden, width = len(parts), x.shape[1], parts[0].gate.codes.shape[0]
+    begin, token = _one_token_plan(pairs)
+    source, share = x.float().contiguous(), weights.float().contiguous()
+    mixed, scratch = torch.empty_like(source), source.new_empty(pairs * (hidden + width))
+    _library().mxfp4_experts(
+        b"".join([part.address_bytes for part in parts]), begin, token, share.data_ptr(), source.data_ptr(),
+        mixed.data_ptr(), pairs, 1, hidden, width, -1.0 if limit is None else limit, scratch.data_ptr(),
+        native.threads(6 * pairs * hidden * width),
     )  # fmt: skip
     return mixed.to(x.dtype)
 

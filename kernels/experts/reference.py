@@ -5,6 +5,7 @@ Sizes: N tokens, k experts per token, E experts, H hidden, I expert width. gate_
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,11 @@ class PackedExpert:
         parts = [part for matrix in (self.gate, self.up, self.down) for part in matrix]
         assert all(part.is_contiguous() for part in parts), "packed experts must be contiguous"
         return tuple(part.data_ptr() for part in parts)
+
+    @cached_property
+    def address_bytes(self) -> bytes:
+        """`pointers` as the bytes of a C struct."""
+        return struct.pack("6P", *self.pointers)
 
     @property
     def nbytes(self) -> int:

@@ -67,8 +67,10 @@ def _select(
     longest = int(visible.max()) if visible.numel() else 0
     width = min(k, longest)
     padding = -queries.shape[1] % 16
-    transposed = F.pad(queries.float().transpose(1, 2), (0, padding)).contiguous()
-    gates = F.pad(weights.float(), (0, padding)).contiguous()
+    transposed, gates = queries.float().transpose(1, 2), weights.float()
+    if padding:
+        transposed, gates = F.pad(transposed, (0, padding)), F.pad(gates, (0, padding))
+    transposed, gates = transposed.contiguous(), gates.contiguous()
     table, owner, seen = page_table.long().contiguous(), sequence.long().contiguous(), visible.long().contiguous()
     out = torch.empty(queries.shape[0], width, dtype=torch.int32)
     scores = torch.empty(longest + _PADDING)

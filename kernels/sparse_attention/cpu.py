@@ -83,10 +83,12 @@ def _attend(
     sinks: Tensor | None,
 ) -> Tensor:
     queries, heads, width = q_latent.shape
-    padding = (0, 0, 0, -heads % 4)
-    q = F.pad(q_latent.float(), padding).contiguous()
-    r = None if q_rope is None else F.pad(q_rope.float(), padding).contiguous()
-    sink = None if sinks is None else F.pad(sinks.float(), padding[2:]).contiguous()
+    q, r, sink = (None if t is None else t.float() for t in (q_latent, q_rope, sinks))
+    assert q is not None
+    if heads % 4:
+        padding = (0, 0, 0, -heads % 4)
+        q, r, sink = F.pad(q, padding), None if r is None else F.pad(r, padding), None if sink is None else F.pad(sink, padding[2:])
+    q, r, sink = q.contiguous(), None if r is None else r.contiguous(), None if sink is None else sink.contiguous()
     slots = [rows.slots.long().contiguous() for rows in sources]
     array = (_Source * len(sources))(
         *(
@@ -107,4 +109,4 @@ def _attend(
         None if sink is None else sink.data_ptr(), weights.data_ptr(), out.data_ptr(), queries, q.shape[1], width,
         0 if r is None else r.shape[2], native.threads(4 * weights.numel() * width),
     )  # fmt: skip
-    return out[:, :heads].to(q_latent.dtype)
+    return (out[:, :heads] if heads % 4 else out).to(q_latent.dtype)
