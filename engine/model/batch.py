@@ -83,8 +83,12 @@ class Batch:
     def flat_rows(self, entries: Tensor, entries_per_page: int) -> Tensor:
         """Entry numbers int [N, K] (-1 padded) of each token's own conversation to flat pool rows, -1 kept."""
         known = entries.clamp(min=0).long()
-        pages = self.page_table[self.sequence.unsqueeze(1), known // entries_per_page]
-        return (pages * entries_per_page + known % entries_per_page).masked_fill(entries < 0, -1)
+        page, place = known // entries_per_page, known % entries_per_page
+        if len(self.spans) == 1:
+            pages = self.page_table[0].index_select(0, page.flatten()).view(page.shape)
+        else:
+            pages = self.page_table[self.sequence.unsqueeze(1), page]
+        return (pages * entries_per_page).add_(place).masked_fill_(entries < 0, -1)
 
 
 def build_batch(chunks: Sequence[Chunk], cache: KvCache, trace: Trace | None = None) -> Batch:

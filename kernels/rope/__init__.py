@@ -12,4 +12,4 @@ def _key(x: Tensor, rotation: Tensor) -> Case:
 
 
 rotate_half_split = operator("rotate_half_split", _key, __name__, "triton")
-rotate_interleaved = operator("rotate_interleaved", _key, __name__, "triton")
+rotate_interleaved = operator("rotate_interleaved", _key, __name__, "triton", "cpu")

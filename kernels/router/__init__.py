@@ -12,5 +12,5 @@ def _key(logits: Tensor, *_: object) -> Case:
     return Case(logits.device.type, logits.dtype)
 
 
-route = operator("route", _key, __name__, "triton")
+route = operator("route", _key, __name__, "triton", "cpu")
 route_fixed = operator("route_fixed", _key, __name__, "triton")

@@ -87,7 +87,11 @@ def _attend(
     assert q is not None
     if heads % 4:
         padding = (0, 0, 0, -heads % 4)
-        q, r, sink = F.pad(q, padding), None if r is None else F.pad(r, padding), None if sink is None else F.pad(sink, padding[2:])
+        q, r, sink = (
+            F.pad(q, padding),
+            None if r is None else F.pad(r, padding),
+            None if sink is None else F.pad(sink, padding[2:]),
+        )
     q, r, sink = q.contiguous(), None if r is None else r.contiguous(), None if sink is None else sink.contiguous()
     slots = [rows.slots.long().contiguous() for rows in sources]
     array = (_Source * len(sources))(

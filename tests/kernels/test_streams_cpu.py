@@ -1,4 +1,4 @@
-"""Compiled norms and hyper-connections against their plain-torch twins; skipped where no C compiler is."""
+"""Compiled norms, rotation, routing and hyper-connections against their plain-torch twins; skipped where no C compiler is."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import torch
 
 import kernels.hyper_connection as streams_room
 import kernels.norm as norm_room
+import kernels.rope as rope_room
+import kernels.router as router_room
 from kernels.choose import can_run, use
 from kernels.hyper_connection import reference as streams_reference
 from kernels.norm import reference as norm_reference
+from kernels.rope import reference as rope_reference
+from kernels.router import reference as router_reference
 from tests.support.compare import relative_rms
 
 pytestmark = pytest.mark.skipif(
@@ -89,3 +93,50 @@ def test_threads_do_not_change_a_bit() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 32), (5, 1, 2), (300, 3, 64), (0, 2, 8)])
+def test_rotation_of_strided_heads_is_the_references(shape: tuple[int, int, int]) -> None:
+    tokens, heads, width = shape
+    generator = torch.Generator().manual_seed(tokens)
+    whole = torch.randn(tokens, heads + 2, width + 4, generator=generator)
+    angles = torch.randn(tokens, width // 2, generator=generator) * 100
+    rotation = torch.polar(torch.ones_like(angles), angles)
+    for x in (whole[:, 1 : heads + 1, 2 : width + 2], whole[:, :heads, :width].contiguous()):
+        for turn in (rotation, rotation.conj()):
+            with use("rotate_interleaved", "cpu"):
+                got = rope_room.rotate_interleaved(x, turn)
+            wanted = rope_reference.rotate_interleaved(x, turn)
+            assert got.shape == wanted.shape and got.is_contiguous()
+            if x.numel():
+                assert relative_rms(wanted, got) < 1e-6
+
+
+@pytest.mark.parametrize("scoring", ["sigmoid", "sqrt_softplus"])
+@pytest.mark.parametrize(("tokens", "experts", "k"), [(1, 16, 4), (7, 256, 8), (40, 9, 9), (3, 5, 1), (0, 8, 2)])
+def test_routes_are_the_references(scoring: str, tokens: int, experts: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(tokens + experts)
+    logits = torch.randn(tokens, experts, generator=generator) * 8
+    for bias in (torch.randn(experts, generator=generator) * 0.1, torch.randn(tokens, experts, generator=generator)):
+        with use("route", "cpu"):
+            ids, weights = router_room.route(logits, bias, k, scoring, 2.5)
+        wanted_ids, wanted = router_reference.route(logits, bias, k, scoring, 2.5)
+        assert torch.equal(ids.sort(-1).values, wanted_ids.sort(-1).values)
+        if tokens:
+            assert relative_rms(wanted.sort(-1).values, weights.sort(-1).values) < 1e-5
+
+
+def test_equal_scores_choose_the_lowest_experts() -> None:
+    with use("route", "cpu"):
+        ids, weights = router_room.route(torch.zeros(2, 12), torch.zeros(12), 5, "sigmoid", 1.0)
+    assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert weights.sum(-1).allclose(torch.ones(2))
+
+
+def test_grouped_routers_keep_to_the_reference() -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits, bias = torch.randn(6, 16, generator=generator), torch.randn(16, generator=generator)
+    with use("route", "cpu"):
+        got = router_room.route(logits, bias, 4, "sigmoid", 2.5, 4, 2)
+    wanted = router_reference.route(logits, bias, 4, "sigmoid", 2.5, 4, 2)
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
