@@ -15,6 +15,17 @@ DEMO = Path(__file__).parents[2] / "assets" / "demo"
 pytestmark = pytest.mark.skipif(not (DEMO / "config.json").exists(), reason="the demo model is not here")
 
 
+@pytest.fixture(autouse=True)
+def few_threads(monkeypatch):
+    """The tests here ask for one thread, which is a setting of the whole process: give back what was."""
+    import torch
+
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def terminal(capsys):
     def run(*arguments: object) -> tuple[int, str, str]:
