@@ -69,6 +69,7 @@ class LiveApp:
         model = self.model or (None if self.real else HERE)
         command += ["--no-browser", "--port", str(self.port), "--data-dir", str(self.data_dir)]
         command += ["--model", str(model)] if model is not None else []
+        command += ["--threads", "1"] if self.real else []  # several would wait for each other on a busy machine
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=log, text=True, env={**os.environ, "GRADIO_SHARE": "True"}
