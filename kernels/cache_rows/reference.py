@@ -5,7 +5,7 @@ A scale is a power of two, the smallest with which the largest magnitude (at lea
 | row | bytes | layout |
 |---|---|---|
 | latent + rope | 656 | 512 e4m3 codes, 4 float32 scales (one per 128), 64 bfloat16 of the rotated key |
-| window or compressed entry | 584 | 448 e4m3 codes, 64 bfloat16 (rotated, part of key and value), 7 e8m0 scales (per 64), 1 unused |
+| window or compressed entry | 584 | 448 e4m3 codes, 64 bfloat16 (rotated, key and value), 7 e8m0 scales (per 64), 1 unused |
 | index key | D + 4 | D e4m3 codes and one float32 scale; in a pool, a page's codes lie before its scales |
 """
 
