@@ -26,7 +26,7 @@ __all__ = [
     "packed_experts",
 ]
 
-FEW_TOKENS = 8  # up to here a GPU reads packed weights directly
+FEW_TOKENS = 96  # up to here a GPU reads packed weights directly: on an H200 25 us per token, against 3.7 ms for many
 
 
 def _key(x: Tensor, *_: object) -> Case:

@@ -49,7 +49,7 @@ def test_only_two_halves_are_ever_made() -> None:
     workspace = Fp8Workspace(torch.device("cpu"))
     banks = [bank(workspace, seed) for seed in range(4)]
     for mine, _ in banks:
-        mine(*request(20), None)
+        mine(*request(FEW_TOKENS + 1), None)
     held = sum(t.nbytes for half in workspace._halves for t in (*half.codes, *half.scale))
     assert held == workspace_bytes(EXPERTS, WIDTH, HIDDEN)
 
@@ -58,7 +58,7 @@ def test_wide_blocks_are_counted_and_multiplied_exactly() -> None:
     workspace = Fp8Workspace(torch.device("cpu"))
     mine, plain = bank(workspace, 7, spread=30)
     assert not mine.exact and mine.wide_blocks == workspace.wide_blocks > 0
-    x, ids, weights = request(40)
+    x, ids, weights = request(FEW_TOKENS + 1)
     assert relative_rms(plain(x, ids, weights, None), mine(x, ids, weights, None)) < 1e-6
     assert not workspace._halves
 
