@@ -17,8 +17,9 @@ from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from assets.training.model.sight import PATCH, PATCH_VALUES
 from assets.training.model.twin import TokenRows
-from assets.training.shape import ASSISTANT, BOS, EOS, IMAGE, LEAST_PIXELS, MOST_PIXELS, PAD, SYSTEM, USER, Shape
+from assets.training.shape import ASSISTANT, BOS, EOS, IMAGE, MOST_PIXELS, PAD, SYSTEM, USER, Shape, preprocessor_config
 from engine.vision.grid_reader import GridReader
 
 ROW_PATCHES = MOST_PIXELS // 256  # the largest picture fills a patch row
@@ -49,18 +50,19 @@ class Patches(NamedTuple):
     grid: tuple[int, int]
 
 
-class PictureCutter:
-    """The family's own resize rule, giving whole bytes instead of normalised numbers."""
+class PictureCutter(GridReader):
+    """The family's own resize rule and positions, giving whole bytes instead of normalised numbers."""
 
     def __init__(self, shape: Shape) -> None:
-        plain = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3, "rescale_factor": 1.0}
-        budget = {"size": {"shortest_edge": LEAST_PIXELS, "longest_edge": MOST_PIXELS}}
-        self.reader = GridReader(shape.vision(), IMAGE, {**plain, **budget})
+        super().__init__(shape.vision(), IMAGE, preprocessor_config())
 
     def __call__(self, picture: Image.Image) -> Patches:
-        prepared = self.reader.prepare(picture)
-        order, place = merge_order(*prepared.grid)
-        return Patches(prepared.pixels.to(torch.uint8).numpy()[order], place, prepared.grid)
+        height, width = self._fit(picture.height, picture.width)
+        raw = np.asarray(picture.convert("RGB").resize((width, height), Image.Resampling.BICUBIC), np.uint8)
+        grid = (height // PATCH, width // PATCH)
+        order, place = merge_order(*grid)
+        cut = raw.reshape(grid[0], PATCH, grid[1], PATCH, 3).transpose(0, 2, 4, 1, 3).reshape(-1, PATCH_VALUES)
+        return Patches(cut[order], place, grid)
 
 
 @lru_cache(maxsize=1024)
@@ -122,9 +124,9 @@ class Encoder:
 
     def _add_picture(self, made: Encoded, patches: Patches) -> None:
         start = self._after_picture if made.ids[-1] == IMAGE else made.positions[-1][0] + 1
-        rows, self._after_picture = self.cut.reader.positions(patches.grid, start)
+        rows, self._after_picture = self.cut.positions(patches.grid, start)
         made.pictures.append((len(made.ids), patches))
-        ids = self.cut.reader.token_ids(patches.grid)
+        ids = self.cut.token_ids(patches.grid)
         made.ids += ids
         made.weight += [0] * len(ids)
         made.positions += [(a, b, c) for a, b, c in rows.T.tolist()]

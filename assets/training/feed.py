@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing as mp
 import queue
 import random
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,6 +130,7 @@ class Feeder:
         for worker in self._workers:
             worker.start()
         self.waited_seconds = 0.0
+        self._ready: queue.Queue[tuple[bool, TokenRows] | BaseException] = queue.Queue(3)
 
     def _work(self, work: Path, shape: Shape, seed: int) -> None:
         torch.set_num_threads(1)
@@ -148,16 +151,30 @@ class Feeder:
             self._own.chat_share = share
 
     def batches(self, first_step: int) -> Iterator[tuple[bool, TokenRows]]:
-        """(is long, batch) for every step from `first_step` on."""
-        step = first_step
+        """(is long, batch) for every step from `first_step` on; a thread joins the next ones meanwhile."""
+        if self._own is not None:
+            yield from map(self._batch, itertools.count(first_step))
+        threading.Thread(target=self._join_ahead, args=(first_step,), daemon=True).start()
         while True:
-            long = step % self.plan.long_every == self.plan.long_every - 1
-            size = self.plan.long if long else self.plan.short
             start = time.monotonic()
-            parts = [self._part(long, size) for _ in range(size.parts)]
+            ready = self._ready.get()
             self.waited_seconds += time.monotonic() - start
-            yield long, join(parts)
-            step += 1
+            if isinstance(ready, BaseException):
+                raise ready
+            yield ready
+
+    def _join_ahead(self, first_step: int) -> None:
+        try:
+            for step in itertools.count(first_step):
+                long, rows = self._batch(step)
+                self._ready.put((long, rows.pinned() if torch.cuda.is_available() else rows))
+        except BaseException as problem:
+            self._ready.put(problem)
+
+    def _batch(self, step: int) -> tuple[bool, TokenRows]:
+        long = step % self.plan.long_every == self.plan.long_every - 1
+        size = self.plan.long if long else self.plan.short
+        return long, join([self._part(long, size) for _ in range(size.parts)])
 
     def _part(self, long: bool, size: BatchSize) -> TokenRows:
         if self._own is not None:

@@ -56,35 +56,37 @@ class Trainer:
         torch.set_float32_matmul_precision("high")
         plan = Plan() if wishes.shape == "full" else TINY_PLAN
         shape = SHAPES[wishes.shape]
+        saved = self._saved()
+        self.progress = Progress(**saved["progress"]) if saved else Progress()
+        self.history: list[dict[str, Any]] = saved["history"] if saved else []
+        # The data processes are forked before anything touches the GPU. Another seed after a restart: the same documents
+        # again would be learned by heart.
+        seed = wishes.seed + self.progress.step
+        self.feeder = Feeder(wishes.work, shape, plan, wishes.chats, wishes.processes, seed)
         self.model = Twin(shape)
         if wishes.init is not None:
             load_values(wishes.init, self.model)
+        if saved:
+            self.model.load_state_dict(saved["model"])
         self.model.to(wishes.device)
         self.optimizer = Optimizer(self.model, fused=self.cuda)
-        self.progress, self.history = Progress(), []
-        self._resume()
+        if saved:
+            self.optimizer.load(saved["optimizer"])
         if self.cuda:
-            self.model.compile()  # type: ignore[no-untyped-call]
-        # Another seed after a restart: the same documents again would be learned by heart.
-        seed = wishes.seed + self.progress.step
-        self.feeder = Feeder(wishes.work, shape, plan, wishes.chats, wishes.processes, seed)
-        held = [c for p in wishes.held for c in read_chats(p)]
-        maker = DataMaker(wishes.work, shape, plan, [], 7)
-        self.held = {
-            name: pack_all(made, plan.short.tokens)
-            for name, made in held_documents(maker, held, wishes.held_pictures).items()
-        }
+            self.model.compile()
         self.moe = [layer.mlp for layer in self.model.layers if isinstance(layer.mlp, MixtureOfExperts)]  # type: ignore[union-attr]
+        held = [c for p in wishes.held for c in read_chats(p)]
+        documents = held_documents(DataMaker(wishes.work, shape, plan, [], 7), held, wishes.held_pictures)
+        self.held = {name: pack_all(made, plan.short.tokens) for name, made in documents.items()}
 
-    def _resume(self) -> None:
+    def _saved(self) -> dict[str, Any] | None:
+        """The state of an earlier start of this run, if there was one."""
         path = self.run / "last.pt"
         if not path.exists():
-            return
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+            return None
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         assert saved["shape"] == self.wishes.shape, f"{path} holds a {saved['shape']} model"
-        self.model.load_state_dict({n: v.float() for n, v in saved["model"].items()})
-        self.optimizer.load(saved["optimizer"])
-        self.progress, self.history = Progress(**saved["progress"]), saved["history"]
+        return saved
 
     def save(self, name: str, whole: bool = True) -> None:
         """Weights, and with `whole` what a restart needs; a crash leaves the old file."""

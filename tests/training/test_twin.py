@@ -142,3 +142,19 @@ def test_losses_reach_every_parameter_and_the_index_only_from_its_own(exported: 
     losses.cross_entropy.backward()
     reached = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert reached == {n for n, _ in model.named_parameters()} - index
+
+
+def test_the_pieces_can_be_captured_whole(exported: tuple[Twin, Path]) -> None:
+    """What a GPU compiles has no break in it, and layers of one kind share a graph."""
+    model, path = exported
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    document = Document((Turn("the red circle", "blue square", (Image.new("RGB", (64, 64)),)),))
+    rows = pack_all([Encoder(tokenizer, TINY).encode(document)], 64).to("cpu")
+    compiled = Twin(TINY)
+    compiled.load_state_dict(model.state_dict())
+    compiled.compile(backend="aot_eager")
+    for stage in (Stage(index_rows=1), Stage(sparse=True, quantized=True, index_rows=1)):
+        one, two = compiled.losses(rows, stage, torch.float32), model.losses(rows, stage, torch.float32)
+        (one.cross_entropy + one.index).backward()
+        assert torch.allclose(one.cross_entropy, two.cross_entropy, rtol=1e-4)
+        assert torch.allclose(one.index, two.index, rtol=1e-3, atol=1e-6)

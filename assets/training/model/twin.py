@@ -45,6 +45,10 @@ class TokenRows:
         moved["weight"] = moved["weight"].float() / 10
         return TokenRows(**moved)
 
+    def pinned(self) -> TokenRows:
+        """In memory from which a GPU copies without waiting."""
+        return TokenRows(**{f.name: getattr(self, f.name).pin_memory() for f in fields(self)})
+
     def part(self, first: int, last: int) -> TokenRows:
         """Some of the rows, with all pictures."""
         cut = {
@@ -91,12 +95,12 @@ class Twin(nn.Module):
         self._see: Callable[..., Tensor] = self.vision.forward
         self._judge: Callable[..., tuple[Tensor, Tensor, Tensor]] = token_losses
 
-    def compile(self) -> None:  # type: ignore[override]
+    def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
         """Compile the repeated pieces once each; layers of one kind share a graph."""
-        self._attend = torch.compile(attention_block, dynamic=False, fullgraph=True)
-        self._feed = torch.compile(mlp_block, dynamic=False, fullgraph=True)
-        self._see = torch.compile(self.vision.forward, dynamic=False)
-        self._judge = torch.compile(token_losses, dynamic=False)
+        self._attend = torch.compile(attention_block, dynamic=False, fullgraph=True, backend=backend)
+        self._feed = torch.compile(mlp_block, dynamic=False, fullgraph=True, backend=backend)
+        self._see = torch.compile(self.vision.forward, dynamic=False, fullgraph=True, backend=backend)
+        self._judge = torch.compile(token_losses, dynamic=False, fullgraph=True, backend=backend)
 
     def hidden(
         self, rows: TokenRows, stage: Stage, dtype: torch.dtype = torch.bfloat16
