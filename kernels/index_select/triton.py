@@ -26,6 +26,7 @@ from torch import Tensor
 
 from kernels.choose import Case
 from kernels.gpu import interpreted, multiprocessors, require_gpu
+from kernels.index_select import reference
 from kernels.index_select.reference import index_key_page_bytes
 
 _BINS = 1024
@@ -33,7 +34,7 @@ _COPIES = 4  # of the histogram, so that few programs add to the same address
 _ROUNDS = 5  # splits that can be needed: one around zero, then 31 bits in steps of 10
 _CANDIDATES = 512  # three counts of so many fit an int32
 FEW_QUERIES = 8
-_BUFFER = 1 << 27  # scores held at once while many queries are served
+_BUFFER = 1 << 26  # scores held at once while many queries are served
 _CONTROL = 16  # int32 words: 0 last barrier, 1 candidate count, 2 highest guess, 3 .. the other barriers in turn
 _LOWEST = tl.constexpr(-2147483648)
 _FIRST = tl.constexpr((127 - 16) << 23)  # the bits of 2^-16, where bin 1 begins
@@ -507,21 +508,25 @@ class _Scratch(NamedTuple):
 _scratch: dict[tuple[object, ...], _Scratch] = {}
 
 
+def _new_scratch(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
+    groups = triton.next_power_of_2(programs)
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int32, device=device)
+
+    return _Scratch(
+        torch.empty(queries, room, dtype=torch.int32, device=device),
+        zeros(queries, _COPIES + _ROUNDS, _BINS),
+        zeros(queries, 2, _CANDIDATES),
+        zeros(queries, _CONTROL + 2 * groups),
+    )
+
+
 def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
     """Zeroed once, left clean by every launch; launches of a device must follow each other, as on one stream they do."""
     key = (device, queries, programs, room)
     if key not in _scratch:
-        groups = triton.next_power_of_2(programs)
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int32, device=device)
-
-        _scratch[key] = _Scratch(
-            torch.empty(queries, room, dtype=torch.int32, device=device),
-            zeros(queries, _COPIES + _ROUNDS, _BINS),
-            zeros(queries, 2, _CANDIDATES),
-            zeros(queries, _CONTROL + 2 * groups),
-        )
+        _scratch[key] = _new_scratch(device, queries, programs, room)
     return _scratch[key]
 
 
@@ -554,6 +559,8 @@ def index_select(
     Keys uint8 [pages, bytes] (packed FP8, see the reference) want e4m3 queries. More than a few queries are scored into a
     bounded buffer and selected from there, one program each.
     """
+    if queries.shape[2] != triton.next_power_of_2(queries.shape[2]):  # the kernels hold whole keys in one tile
+        return reference.index_select(queries, weights, keys, page_table, sequence, visible, k)
     packed = keys.dtype == torch.uint8
     page = keys.shape[1] // index_key_page_bytes(queries.shape[2], 1) if packed else keys.shape[1]
     entries = page_table.shape[1] * page
@@ -582,7 +589,7 @@ def _launch_scored(
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
     entries = page_table.shape[1] * page
     tiles = Tiles(1, 1024, 1024, entries >= 4096, 4, 3)
-    scratch = _scratch_for(keys.device, count, 1, _room(entries))
+    scratch = _new_scratch(keys.device, count, 1, entries + 1024)
     padded = max(16, triton.next_power_of_2(heads))
     together = max(1, 128 // padded)
     span = 4096 if entries > 32768 else 1024
@@ -611,7 +618,7 @@ def _launch_scored(
         STAGES=4,
         num_warps=8,
     )
-    _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles, scored=True)
+    _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles, scratch)
 
 
 def _deviations(share: float) -> float:
@@ -619,8 +626,9 @@ def _deviations(share: float) -> float:
     return NormalDist().inv_cdf(1 - min(0.45, 3.5 * share + 0.002))
 
 
-def _room(entries: int) -> int:
-    return triton.cdiv(entries, 1024) * 1024 + 1024
+def _bucket(entries: int) -> int:
+    """The power of two that launches are cut and scratch is kept for, so that a growing conversation reuses both."""
+    return max(1024, triton.next_power_of_2(entries))
 
 
 _resident: dict[tuple[object, ...], Tiles] = {}
@@ -641,13 +649,15 @@ def _launch_resident(
     The first launch of a case is a cooperative one, which the driver refuses when the programs do not all fit, instead
     of letting them wait for each other for ever; then half as many are tried. Later launches do without (5 us each).
     """
-    entries = page_table.shape[1] * page
-    case = (keys.device, keys.dtype, queries.shape, entries, out.shape[1], page)
+    entries = _bucket(page_table.shape[1] * page)
+    case = (keys.device, keys.dtype, queries.shape, entries, page)
     arguments = (queries, weights, keys, page_table, sequence, visible, out, page)
     if case in _resident:
         _launch(*arguments, _resident[case])
         return
-    tiles = tiles_for(len(out), entries, 1 if interpreted() else multiprocessors(keys.device), page)
+    tiles = tiles_for(len(out), entries, multiprocessors(keys.device), page)
+    if interpreted():
+        tiles = tiles._replace(programs=1)  # it runs programs one after another, which cannot wait for each other
     while True:
         try:
             _launch(*arguments, tiles, checked=tiles.programs > 1)
@@ -670,16 +680,19 @@ def _launch(
     out: Tensor,
     page: int,
     tiles: Tiles,
-    scored: bool = False,
+    scratch: _Scratch | None = None,
     stop: int = 9,
     checked: bool = False,
 ) -> None:
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
+    scored = scratch is not None  # the keys are there already
     assert keys.is_contiguous() and page_table.stride(1) == 1 and out.is_contiguous()
     assert not packed or queries.dtype == torch.float8_e4m3fn, "packed index keys want e4m3 queries"
     entries = page_table.shape[1] * page
-    room = _room(entries)
-    scratch = _scratch_for(keys.device, count, tiles.programs, room)
+    most, room = _bucket(entries), _bucket(entries) + 1024
+    if scratch is None:
+        scratch = _scratch_for(keys.device, count, tiles.programs, room)
+    room = scratch.keys.shape[1]
     queries = queries.contiguous() if packed else queries.to(keys.dtype).contiguous()
     _select_kernel[(count * tiles.programs,)](
         queries,
@@ -707,7 +720,7 @@ def _launch(
         PAGE=page,
         BN=tiles.tile,
         SCAN=tiles.scan,
-        SINGLE=triton.cdiv(triton.cdiv(entries, tiles.tile), tiles.programs) * tiles.tile <= tiles.scan,
+        SINGLE=triton.cdiv(triton.cdiv(most, tiles.tile), tiles.programs) * tiles.tile <= tiles.scan,
         GUESS=tiles.guess,
         BINS=_BINS,
         COPIES=_COPIES,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kernels.choose import Case
 from kernels.gpu import require_gpu
+from kernels.router import reference
 from kernels.router.reference import Scoring
 
 
@@ -112,7 +113,8 @@ def route(
 ) -> tuple[Tensor, Tensor]:
     """See the reference; with groups the number of experts must be a power of two."""
     experts = logits.shape[1]
-    assert num_groups == 1 or experts == triton.next_power_of_2(experts)
+    if num_groups > 1 and experts != triton.next_power_of_2(experts):
+        return reference.route(logits, bias, k, scoring, scale, num_groups, kept_groups)
     ids = torch.empty(logits.shape[0], k, dtype=torch.int64, device=logits.device)
     return ids, _launch(logits, bias, ids, scoring, scale, num_groups, kept_groups, False)
 

@@ -27,6 +27,16 @@ def test_positions_are_the_references(name: str, case: SelectionCase, device: st
     assert all(torch.equal(first, kernels.index_select(*to(case, device)).cpu()) for _ in range(repeats))
 
 
+def test_a_growing_conversation_reuses_its_scratch(device: str) -> None:
+    *_, keys, table, _, _, _ = selection(10, 2, 16, [800], 20, page=16)
+    random = torch.Generator().manual_seed(0)
+    q, w = torch.randn(1, 2, 16, generator=random), torch.randn(1, 2, generator=random)
+    kernels._scratch.clear()
+    for pages in (20, 33, 50):
+        check((q, w, keys, table[:, :pages], torch.tensor([0]), torch.tensor([pages * 16 - 5]), 20), device)
+    assert len(kernels._scratch) == 1
+
+
 def test_many_queries_of_several_conversations(device: str) -> None:
     _, _, keys, table, _, _, _ = selection(6, 4, 16, [90, 70, 40], 10)
     random = torch.Generator().manual_seed(0)
