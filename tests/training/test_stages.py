@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from PIL import Image, ImageDraw
 from assets.training import evaluate, export, sources, tokenizer, train
 from assets.training.chats import filter as chat_filter
 from assets.training.documents import Encoder
-from assets.training.feed import TINY_PLAN, DataMaker
+from assets.training.feed import TINY_PLAN, DataMaker, Feeder
 from assets.training.material import HELD_STYLE, Material
 from assets.training.model.twin import Stage, Twin
 from assets.training.pictures.mix import picture_document
@@ -153,6 +154,30 @@ def test_the_exported_model_opens_answers_and_is_evaluated(
     assert all(r["task"] in shown for r in rows)
     export.main([*arguments, "--scores", str(work / "scores.json")])
     assert "| relation | 1 |" in (out / "MODEL_CARD.md").read_text()
+
+
+def test_a_later_start_takes_the_steps_that_are_left(trained: Path, work: Path) -> None:
+    run = work / "longer"
+    run.mkdir()
+    shutil.copy(trained / "last.pt", run / "last.pt")
+    arguments = [str(work), str(run), "--shape", "tiny", "--processes", "0", "--device", "cpu", "--every", "1"]
+    train.main([*arguments, "--steps", "22", "--held-pictures", "1"])
+    saved = torch.load(run / "last.pt", weights_only=True)
+    assert [h["step"] for h in saved["history"]] == [10, 20, 21, 22]
+    assert saved["history"][-1]["loss"] < saved["history"][0]["loss"]
+
+
+def test_processes_beside_make_the_batches(work: Path) -> None:
+    feeder = Feeder(work, TINY, TINY_PLAN, [work / "chats.jsonl.gz"], processes=2, seed=3)
+    try:
+        batches = feeder.batches(2)
+        made = [next(batches) for _ in range(3)]
+    finally:
+        feeder.close()
+    assert [long for long, _ in made] == [False, True, False]
+    sizes = [rows.ids.shape for _, rows in made]
+    assert sizes == [(2, 384), (1, 768), (2, 384)]
+    assert not torch.equal(made[0][1].ids, made[2][1].ids)
 
 
 def test_exported_weights_start_another_run(trained: Path, work: Path) -> None:
