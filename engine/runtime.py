@@ -80,18 +80,27 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     layout = declare_cache(spec, dtype, compact)
     parameters = declare(spec)
     plan = plan_memory(
-        spec, parameters, layout, expert_facts(spec, tensors, parameters, on_gpu), machine, settings, dtype
+        spec,
+        parameters,
+        layout,
+        expert_facts(spec, tensors, parameters, on_gpu, on_gpu and not compact),
+        machine,
+        settings,
+        dtype,
     )
     return Described(checkpoint, family, spec, tensors, layout, plan)
 
 
 def expert_facts(
-    spec: ModelSpec, tensors: TensorReport, parameters: Mapping[str, Parameter], on_gpu: bool
+    spec: ModelSpec, tensors: TensorReport, parameters: Mapping[str, Parameter], on_gpu: bool, exact: bool
 ) -> ExpertFacts:
-    """How the experts of a checkpoint are stored, and whether this machine multiplies them as they are."""
+    """How the experts of a checkpoint are stored, and whether this machine multiplies them as they are.
+
+    exact: kernels that round activations, as those of GPUs do, must not be used.
+    """
     stored = [s for name, s in tensors.found.items() if parameters[name].kind == "expert"]
     packed = sum(s.nbytes for s in stored)
-    if not stored or any(s.format != "mxfp4" for s in stored):
+    if not stored or exact or any(s.format != "mxfp4" for s in stored):
         return ExpertFacts(packed, False)
     if not on_gpu:
         return ExpertFacts(packed, can_run("packed_experts", "cpu"))

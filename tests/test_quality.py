@@ -72,7 +72,7 @@ def _users(pattern: str, allowed: str) -> list[str]:
     ("what", "pattern", "allowed"),
     [
         ("environment", r"os\.environ|os\.getenv", r"app/settings\.py"),
-        ("GPU memory", r"torch\.cuda\.(mem_get_info|memory_|max_memory|get_device_properties)", r"engine/memory/"),
+        ("GPU memory", r"torch\.cuda\.(mem_get_info|memory_|max_memory)", r"engine/memory/"),
         ("safetensors", r"^\s*(import|from) safetensors(?m)", r"engine/(checkpoint|state)/"),
         ("pickle", r"torch\.load\(|import pickle|weights_only", r"$^"),
         ("sqlite", r"^\s*(import|from) sqlite3(?m)", r"app/store/|engine/state/"),

@@ -65,7 +65,7 @@ class HyVisionEncoder:
         self.blocks = [HyVisionBlock(spec, weights.scope(f"blocks.{i}")) for i in range(spec.layers)]
         merger = weights.scope("merger")
         self.norm = RmsNorm(merger, "norm", width, spec.merger_eps)
-        self.merge = merger.matrix("merge.weight", merged, width, spec.merge, spec.merge)
+        self.merge = merger.matrix("merge.weight", merged, width, spec.merge, spec.merge).flatten(1)
         self.merge_bias = merger.vector("merge.bias", merged)
         self.project = merger.matrix("project.weight", hidden, merged, 1, 1).flatten(1)
         self.project_bias = merger.vector("project.bias", hidden)
@@ -84,9 +84,11 @@ class HyVisionEncoder:
         x = F.linear(pixels.to(dtype), self.patch, self.patch_bias.to(dtype)) + self._grid_positions(grid).to(dtype)
         for block in self.blocks:
             x = block(x)
-        image = self.norm(x).view(*grid, -1).permute(2, 0, 1).unsqueeze(0)
-        merged = F.gelu(F.conv2d(image, self.merge, self.merge_bias.to(dtype), stride=self.spec.merge))
-        rows = F.linear(merged[0].permute(1, 2, 0), self.project, self.project_bias.to(dtype))
+        # The stride of the merging convolution is its size, so it is a product over squares of patches.
+        size = self.spec.merge
+        squares = self.norm(x).view(grid[0] // size, size, grid[1] // size, size, -1).permute(0, 2, 4, 1, 3).flatten(2)
+        merged = F.gelu(F.linear(squares, self.merge, self.merge_bias.to(dtype)))
+        rows = F.linear(merged, self.project, self.project_bias.to(dtype))
         newline = self.newline.to(dtype).expand(rows.shape[0], 1, -1)
         return torch.cat([rows, newline], dim=1).flatten(0, 1)
 

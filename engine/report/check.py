@@ -198,7 +198,11 @@ def _memory(
     report.kv_bytes_per_token = layout.bytes_per_token
     report.kv_bytes_per_conversation = layout.bytes_per_conversation
     on_gpu = (settings.device or ("cuda" if machine.gpus else "cpu")).startswith("cuda")
-    facts = ExpertFacts(0, False) if tensors is None else expert_facts(spec, tensors, parameters, on_gpu)
+    facts = (
+        ExpertFacts(0, False)
+        if tensors is None
+        else expert_facts(spec, tensors, parameters, on_gpu, settings.cache_layout == "exact" and on_gpu)
+    )
     try:
         report.memory = str(plan_memory(spec, parameters, layout, facts, machine, settings))
     except EngineError as problem:
