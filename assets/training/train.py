@@ -4,7 +4,7 @@
     python -m assets.training.train WORK RUN --shape tiny --steps 20 --processes 0      (on a CPU)
 
 The first part attends densely, the second to the index's choice; the last eighth rounds the experts to MXFP4.
-RUN/last.pt is the newest state, RUN/best.pt the one with the least loss on held-out teacher text.
+RUN/last.pt is the newest state; RUN/best.pt the one of the second part with the least loss on held-out teacher text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Progress:
     step: int = 0
     tokens: int = 0
     best_text: float = math.inf
-    stale: int = 0
+    stale: int = 0  # evaluations since the last best one
+    sparse: bool = False  # whether best_text was measured with the index's choice
 
 
 class Trainer:
@@ -158,11 +159,15 @@ class Trainer:
         text = entry.get("held_text")
         if text is None:
             return
-        if text < self.progress.best_text:
-            self.progress.best_text, self.progress.stale = text, 0
-            self.save("best.pt", whole=False)
+        progress, sparse = self.progress, self.stage(False).sparse
+        if sparse and not progress.sparse:  # the engine always is: what was best when dense does not count any more
+            progress.best_text, progress.stale, progress.sparse = math.inf, 0, True
+        if text < progress.best_text:
+            progress.best_text, progress.stale = text, 0
+            if sparse:
+                self.save("best.pt", whole=False)
         else:
-            self.progress.stale += 1
+            progress.stale += 1
         if self.progress.stale >= PATIENCE:
             self.feeder.lower_chats(0.2)
 

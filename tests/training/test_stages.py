@@ -184,7 +184,7 @@ def test_exported_weights_start_another_run(trained: Path, work: Path) -> None:
     out, run = work / "again", work / "run2"
     export.main([str(trained / "last.pt"), "--tokenizer", str(work / "tokenizer.json"), "--out", str(out)])
     arguments = [str(work), str(run), "--shape", "tiny", "--processes", "0", "--device", "cpu", "--init", str(out)]
-    train.main([*arguments, "--steps", "1", "--rate", "0"])
+    train.main([*arguments, "--steps", "1", "--rate", "0", "--held-pictures", "1"])
     one, two = export.load_run(run / "last.pt")[0], Twin(TINY)
     export.load_values(out, two)
     assert torch.equal(one.embedding, two.embedding)
