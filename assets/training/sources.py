@@ -2,6 +2,7 @@
 
     python -m assets.training.sources fetch WORK      needs pip, npm and apt-get; downloads about 150 MB
     python -m assets.training.sources pack WORK       renders icons, cuts fonts and word lists; works without network
+    python -m assets.training.sources held WORK OUT   a small folder with what the evaluation alone needs
     python -m assets.training.sources list            the table of sources and licences
 
 Share-alike sources are left out on purpose, so that the model carries no condition beyond naming its sources.
@@ -24,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from assets.training.material import Material
 from assets.training.pictures.names import ICON_NAMES
 from assets.training.wordnet import read_wordnet
 
@@ -175,14 +177,42 @@ def pack(work: Path) -> None:
     (work / "sources.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
+def pack_held(work: Path, out: Path) -> int:
+    """The held-out icons, two held-out fonts and the word lists, about 2.5 MB, as a WORK folder for `evaluate`.
+
+    Returns the size in bytes. Sources of what is in it: noto (Apache-2.0), Roboto (Apache-2.0), WordNet.
+    """
+    icons = Material.load(work).held_icons
+    (out / "fonts").mkdir(parents=True, exist_ok=True)
+    if icons is not None:
+        parts = {
+            "images": icons.images,
+            "have": icons.have,
+            "names": np.array(icons.names),
+            "styles": np.array(icons.styles),
+        }
+        np.savez_compressed(out / "icons.npz", **parts)
+    for name in ("Roboto-Regular.ttf", "RobotoCondensed-Regular.ttf"):
+        if (work / "fonts" / name).exists():
+            (out / "fonts" / name).write_bytes((work / "fonts" / name).read_bytes())
+    words = json.loads((work / "words.json").read_text(encoding="utf-8"))
+    asked = set(words["nouns"][:1500])
+    kept = {"nouns": words["nouns"], "glosses": {w: g for w, g in words["glosses"].items() if w in asked}}
+    (out / "words.json").write_text(json.dumps(kept), encoding="utf-8")
+    return sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m assets.training.sources", description=__doc__)
-    parser.add_argument("step", choices=("fetch", "pack", "list"))
+    parser.add_argument("step", choices=("fetch", "pack", "held", "list"))
     parser.add_argument("work", type=Path, nargs="?", default=Path("work"))
+    parser.add_argument("out", type=Path, nargs="?", default=Path("held"))
     wishes = parser.parse_args(arguments)
     if wishes.step == "list":
         for source in SOURCES:
             print(f"{source.name:42} {source.version:8} {source.licence:40} {source.use}")
+    elif wishes.step == "held":
+        print(f"{wishes.out}: {pack_held(wishes.work, wishes.out) / 1e6:.1f} MB")
     else:
         {"fetch": fetch, "pack": pack}[wishes.step](wishes.work)
 

@@ -49,6 +49,7 @@ class Trainer:
     """One run. `device` "cuda" compiles and uses bf16 activations; "cpu" is for tests."""
 
     def __init__(self, wishes: argparse.Namespace) -> None:
+        self.begun = time.monotonic()
         self.run: Path = wishes.run
         self.wishes = wishes
         self.cuda = wishes.device == "cuda"
@@ -146,6 +147,8 @@ class Trainer:
         sums = [sum(float(getattr(w, k)) for w in window) for k in ("cross_entropy", "right", "weight", "index")]
         entry: dict[str, Any] = {
             "step": self.progress.step,
+            "tokens": self.progress.tokens,
+            "seconds": round(time.monotonic() - self.begun, 1),
             "loss": sums[0] / max(sums[2], 1),
             "accuracy": sums[1] / max(sums[2], 1),
             "index": sums[3] / len(window),
@@ -172,7 +175,7 @@ class Trainer:
             self.feeder.lower_chats(0.2)
 
     def train(self) -> None:
-        deadline = time.monotonic() + self.wishes.seconds
+        deadline = self.begun + self.wishes.seconds
         window: list[Losses] = []
         for long, rows in self.feeder.batches(self.progress.step):
             if self.progress.step >= self.wishes.steps or time.monotonic() > deadline:

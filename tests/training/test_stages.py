@@ -18,6 +18,7 @@ from assets.training import evaluate, export, sources, tokenizer, train
 from assets.training.chats import filter as chat_filter
 from assets.training.documents import Encoder
 from assets.training.feed import TINY_PLAN, DataMaker, Feeder
+from assets.training.heldout.tasks import Tasks
 from assets.training.material import HELD_STYLE, Material
 from assets.training.model.twin import Stage, Twin
 from assets.training.pictures.mix import picture_document
@@ -195,6 +196,16 @@ def test_no_training_picture_shows_the_held_out_style(work: Path) -> None:
     assert material.icons is not None and material.held_icons is not None
     assert material.icons.styles == ["one", "two"] and material.held_icons.styles == [HELD_STYLE]
     assert set(material.words).isdisjoint(material.held_words) and material.held_words
+
+
+def test_the_evaluation_alone_needs_a_small_folder(work: Path, tmp_path: Path) -> None:
+    sources.pack_held(work, tmp_path / "held")
+    one, two = Tasks(Material.load(work), []), Tasks(Material.load(tmp_path / "held"), [])
+    assert one.words == two.words and one.things == two.things
+    for task in ("thing", "word", "knowledge"):
+        a, b = one.make(task, 1), two.make(task, 1)
+        assert a.wanted == b.wanted and a.asks[0].text == b.asks[0].text
+        assert [p.tobytes() for p in a.asks[0].pictures] == [p.tobytes() for p in b.asks[0].pictures]
 
 
 def test_batches_are_filled_and_balanced(work: Path) -> None:
