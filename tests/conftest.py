@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the app does; must be set before torch is imported
 
 _ROOT = str(Path(__file__).resolve().parents[1])
 if _ROOT not in sys.path:
