@@ -50,6 +50,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threads", type=positive, metavar="N", help="CPU threads")
     group.add_argument("--context", type=positive, metavar="TOKENS", help="longest conversation")
     group.add_argument("--ram-budget", metavar="SIZE", help="most memory the engine keeps, such as 24GB")
+    group.add_argument(
+        "--cache",
+        choices=("exact", "compact"),
+        help="attention cache in plain numbers or in FP8 (default: exact on a CPU, compact on a GPU)",
+    )
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +84,7 @@ def engine_settings(options: argparse.Namespace, data_dir: Path | None = None) -
         context_tokens=options.context,
         ram_budget_bytes=None if options.ram_budget is None else settings.parse_bytes(options.ram_budget),
         threads=options.threads,
+        cache_layout=options.cache,
     )
 
 
