@@ -70,10 +70,10 @@ INLINE void rows_times(const int R, const int T, const uint8_t *codes, const uin
             for (int t = 0; t < T; t++) part[t] = _mm256_setzero_ps();
             for (int half = 0; half < 2; half++) {
                 const uint8_t *p = codes + r * (K / 2) + g * 16 + half * 8;
-                const __m256i w = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+                const __m256i w = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)); /* the odd sign is on top */
                 const __m256i v = _mm256_srli_epi32(w, 4);
                 const __m256 se = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 28)), sign);
-                const __m256 so = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(v, 28)), sign);
+                const __m256 so = _mm256_and_ps(_mm256_castsi256_ps(w), sign);
                 const __m256 even = _mm256_xor_ps(_mm256_permutevar8x32_ps(lut, w), se);
                 const __m256 odd = _mm256_xor_ps(_mm256_permutevar8x32_ps(lut, v), so);
                 for (int t = 0; t < T; t++) {
