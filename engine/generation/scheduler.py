@@ -75,7 +75,10 @@ class Scheduler:
             raise EngineError("The engine has been closed; open the model again.")
 
     def forget(self, conversation: Conversation) -> None:
-        """Free everything a conversation holds, once it is not busy."""
+        """Free everything a conversation holds, once it is not busy. A new one may take its key at once."""
+        with self._wake:
+            if self._conversations.get(conversation.key) is conversation:
+                del self._conversations[conversation.key]
 
         def close() -> None:
             conversation.closed = True
@@ -83,7 +86,7 @@ class Scheduler:
                 if request.conversation is conversation:
                     request.cancelled.set()
             if not conversation.busy:
-                self._drop(conversation)
+                self._unload(conversation)
 
         self._post(close)
 
@@ -198,7 +201,9 @@ class Scheduler:
     def _with_room(self, attempt: Callable[[], T | None]) -> T | None:
         """Try; while it fails, drop the least recently used idle conversation from the cache and try again."""
         while (result := attempt()) is None:
-            idle = [c for c in self._conversations.values() if c.sequence is not None and not c.busy]
+            with self._wake:  # others may add conversations meanwhile
+                known = list(self._conversations.values())
+            idle = [c for c in known if c.sequence is not None and not c.busy]
             if not idle:
                 return None
             self._unload(min(idle, key=lambda c: c.last_used))
@@ -208,11 +213,6 @@ class Scheduler:
         if conversation.sequence is not None:
             self._cache.close(conversation.sequence)
         conversation.sequence, conversation.cached, conversation.snapshots, conversation.sealed = None, None, [], []
-
-    def _drop(self, conversation: Conversation) -> None:
-        self._unload(conversation)
-        if self._conversations.get(conversation.key) is conversation:
-            del self._conversations[conversation.key]
 
     def _plan_step(self) -> list[tuple[Request, Chunk]]:
         """Everyone's next token, and one chunk of the prompt that has waited longest."""
@@ -382,7 +382,7 @@ class Scheduler:
             self._waiting.remove(request)
         request.state = "done"
         if conversation.closed and not conversation.busy:
-            self._drop(conversation)
+            self._unload(conversation)
 
     def _fail(self, error: Exception, requests: list[Request]) -> None:
         """A step went wrong: these requests end with the error, their cached tokens are not trusted any more."""
