@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,11 +13,10 @@ from torch import Tensor
 from kernels.experts import PackedExpert, dense_experts, grouped_experts, packed_experts
 
 
-class ExpertBank:
+class ExpertBank(Protocol):
     """The experts of one layer. x [N, H], ids int64 [N, k], weights float32 [N, k] -> [N, H]."""
 
-    def __call__(self, x: Tensor, ids: Tensor, weights: Tensor, limit: float | None) -> Tensor:
-        raise NotImplementedError
+    def __call__(self, x: Tensor, ids: Tensor, weights: Tensor, limit: float | None) -> Tensor: ...
 
 
 class DecodedExperts(ExpertBank):

@@ -98,7 +98,7 @@ class DeclaredWeights:
         for e in range(moe.experts):
             for part, shape in expert_shapes(moe, hidden).items():
                 self._declare(f"experts.{e}.{part}", shape, "expert")
-        return ExpertBank()
+        return cast(ExpertBank, Undecided())
 
     def has(self, name: str) -> bool:
         return True
