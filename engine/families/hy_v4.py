@@ -92,7 +92,7 @@ NAMES = {
 # In float32 whatever the rest is stored in.
 _FLOAT32 = re.compile(r"_mix\.|^collapse|sinks|router|head_weights|key_norm|^head$")
 _MXFP8 = re.compile(
-    r"(attention\.(q_|kv_(down|up)|output|indexer\.(query|key))|mlp\.(shared\.)?(gate|up|down)|experts\.\d+)"
+    r"(attention\.(q_(down|up)|kv_(down|up)|output|indexer\.(query|key))|mlp\.(shared\.)?(gate|up|down)|experts\.\d+)"
 )
 
 
