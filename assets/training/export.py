@@ -67,8 +67,6 @@ def stored_tensors(values: dict[str, Tensor], shape: Shape) -> dict[str, Tensor]
         value, disk = values[name], disk_name(FAMILY, name)
         assert tuple(value.shape) == parameter.shape, f"{name}: {tuple(value.shape)} is not {parameter.shape}"
         storage = "bf16" if name in _SAVED_IN_BF16 else FAMILY.stored(parameter, config)
-        if storage == "mxfp8" and parameter.kind == "vector":  # norms share the prefix of the matrices beside them
-            storage = "bf16"
         if storage == "mxfp4":
             made[disk], made[disk.removesuffix(".weight") + ".scale"] = pack_mxfp4(value)
         elif storage == "mxfp8":
