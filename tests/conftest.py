@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the app does; must be set before torch is imported
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # as the app does; must be set before torch is imported
 
 _ROOT = str(Path(__file__).resolve().parents[1])
 if _ROOT not in sys.path:

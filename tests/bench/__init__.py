@@ -2,4 +2,4 @@
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the app does; must be set before torch is imported
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # as the app does; must be set before torch is imported
