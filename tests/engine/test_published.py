@@ -120,6 +120,13 @@ def test_bytes_on_disk(name: str, kind: str) -> None:
     _close(_bytes(described)[0], published.TOTALS[name].checkpoint_bytes[kind])
 
 
+@pytest.mark.parametrize("name", list(published.MAIN_LAYERS_BYTES))
+def test_bytes_of_the_main_layers(name: str) -> None:
+    described = _described(name)
+    only_main = replace(described, with_mtp=described.parameters)
+    _close(_bytes(only_main)[0], published.MAIN_LAYERS_BYTES[name])
+
+
 @pytest.mark.parametrize("name", list(published.TENSORS))
 def test_number_of_tensors(name: str) -> None:
     assert _bytes(_described(name))[1] == published.TENSORS[name]
