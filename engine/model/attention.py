@@ -49,7 +49,8 @@ class MlaAttention:
         self._write(kv_down, batch)
         if self.indexer is not None:
             batch.selected[self.layer] = self.indexer(x, index_query[0], rest[-1], batch)
-        q_nope, q_rope = q_up.unflatten(-1, (spec.heads, -1)).split([spec.nope_width, spec.rope.width], dim=-1)
+        query = q_up.view(-1, spec.heads, spec.nope_width + spec.rope.width)
+        q_nope, q_rope = query[..., : spec.nope_width], query[..., spec.nope_width :]
         q_latent = torch.bmm(q_nope.transpose(0, 1), self.key_up).transpose(0, 1)
         q_rope = rotate(spec.rope, q_rope, batch.rotation(spec.rope))
         rows = batch.cache.rows(self.layer, "latent", batch.selected[spec.index_source])
@@ -61,6 +62,6 @@ class MlaAttention:
 
     def _write(self, kv_down: Tensor, batch: Batch) -> None:
         """Norm the latent, rotate the shared key, scatter both to this step's cache rows."""
-        latent, key = kv_down.split([self.spec.kv_rank, self.spec.rope.width], dim=-1)
+        latent, key = kv_down[:, : self.spec.kv_rank], kv_down[:, self.spec.kv_rank :]
         rotated = rotate(self.spec.rope, key.unsqueeze(1), batch.rotation(self.spec.rope)).squeeze(1)
         batch.cache.write_latent(self.layer, batch.token_slots, self.kv_norm(latent), rotated)

@@ -21,4 +21,4 @@ class FusedLinear:
         self.sizes = list(outputs.values())
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        return F.linear(x, self.weight).split(self.sizes, dim=-1)
+        return torch.split_with_sizes(F.linear(x, self.weight), self.sizes, dim=-1)
