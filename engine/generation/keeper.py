@@ -45,6 +45,8 @@ class StateKeeper:
         """Save the tokens behind the last seal, up to what is in the cache."""
         conversation, stop = request.conversation, request.fed
         sequence = conversation.sequence
+        while conversation.sealed and not self._store.holds(conversation.sealed[-1][1]):
+            conversation.sealed.pop()  # it was never written; what it held is saved again with what is new
         start, parent = conversation.sealed[-1] if conversation.sealed else (0, "")
         if sequence is None or stop <= start:
             return

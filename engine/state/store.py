@@ -174,13 +174,28 @@ class StateStore:
     # ------------------------------------------------------------------ writing
 
     def seal(self, conversation: str, head: SegmentHead, tensors: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Hand a segment to the writer; `tensors` is called now and must copy. Never blocks on the disk."""
-        if self._index.has(head.key):
-            self._index.touch([head.key], conversation)
+        """Hand a segment to the writer; `tensors` is called now and must copy. Never blocks on the disk, never raises
+        for the sake of saving: an answer is worth more than its state."""
+        try:
+            if self._index.has(head.key):
+                self._index.touch([head.key], conversation)
+                return
+        except (OSError, sqlite3.Error) as problem:
+            self._notice(f"The state of a conversation could not be saved ({problem}); it will be read again later.")
             return
         with self._lock:
             self._in_use[head.key] = self._in_use.get(head.key, 0) + 1
         self._jobs.put(_Job(conversation, head, tensors()))
+
+    def holds(self, key: str) -> bool:
+        """Whether a segment is saved or on its way to the disk; one that failed or was evicted is not."""
+        with self._lock:
+            if key in self._in_use:
+                return True
+        try:
+            return self._index.has(key)
+        except (OSError, sqlite3.Error):
+            return False
 
     def flush(self) -> None:
         """Wait until everything handed over is on the disk (or refused)."""

@@ -312,3 +312,52 @@ def test_writer_never_blocks_the_answer(
     gate.set()
     engine.close()
     assert list(tmp_path.glob(f"*/*{SUFFIX}"))
+
+
+def test_state_that_could_not_be_written_is_written_with_the_next_turn(
+    oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = oracle_case("deepseek_v4")
+    options = EngineSettings(device="cpu", state_dir=tmp_path, cache_tokens=512, threads=1)
+    engine = Engine.open(case.path, options)
+    messages = [Message("user", "zqxj" * 20)]
+    with monkeypatch.context() as patch:
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(segment_room, "save_file", full)
+        first = reply(engine, messages, "a", monkeypatch)
+        engine.start("a").save()
+    assert not list(tmp_path.glob(f"*/*{SUFFIX}"))
+    messages += [Message("assistant", first.text), Message("user", "go on")]
+    second = reply(engine, messages, "a", monkeypatch)
+    assert any("No space left" in notice for notice in second.notices)
+    engine.close()
+    messages += [Message("assistant", second.text), Message("user", "and on")]
+    again = Engine.open(case.path, options)
+    assert reply(again, messages, "a", monkeypatch).restored > 80
+    again.close()
+
+
+def test_broken_index_never_costs_an_answer(
+    oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+
+    from engine.state.index import StateIndex
+
+    engine = Engine.open(
+        oracle_case("hy_v4").path, EngineSettings(device="cpu", state_dir=tmp_path, cache_tokens=512, threads=1)
+    )
+    plain_answer = reply(engine, [Message("user", "zqxj" * 10)], "a", monkeypatch)
+
+    def broken(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    for name in ("has", "children", "touch", "answer_ids", "add", "claim"):
+        monkeypatch.setattr(StateIndex, name, broken)
+    got = reply(engine, [Message("user", "zqxj" * 10)], "b", monkeypatch)
+    assert got.text == plain_answer.text
+    monkeypatch.undo()
+    engine.close()
