@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from app.refusals import Refusal
@@ -14,15 +13,6 @@ DEFAULT_PORT = 7860
 PORTS_TO_TRY = 20
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
-
-@dataclass(frozen=True)
-class PageSettings:
-    """How the page is served. `port` None: the usual one, or the next free one."""
-
-    host: str = DEFAULT_HOST
-    port: int | None = None
-    open_browser: bool = True
 
 
 def parse_bytes(text: str, least_bytes: int = 1) -> int:

@@ -97,9 +97,6 @@ class ConfigReader:
     def number(self, key: str, default: float | None = None) -> float:
         return float(self._typed(key, (int, float), default, "a number"))
 
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        return self._typed(key, (bool,), default, "true or false")
-
     def mapping(self, key: str) -> Config:
         """A nested object, {} if absent."""
         return self._typed(key, (dict,), {}, "an object")

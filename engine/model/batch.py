@@ -37,7 +37,6 @@ class Span:
     count: int
     before: int
     cache_row: int
-    table_row: int
 
     @property
     def rows(self) -> slice:
@@ -98,10 +97,10 @@ def build_batch(chunks: Sequence[Chunk], cache: KvCache, trace: Trace | None = N
     width = max(len(c.sequence.pages) for c in chunks)
     table = torch.tensor([c.sequence.pages + [0] * (width - len(c.sequence.pages)) for c in chunks])
     spans, positions, logit_rows, embeddings, first = [], [], [], [], 0
-    for row, (chunk, count) in enumerate(zip(chunks, counts, strict=True)):
+    for chunk, count in zip(chunks, counts, strict=True):
         before = chunk.sequence.length
         assert before + count <= len(chunk.sequence.pages) * page, "no room reserved"
-        spans.append(Span(first, count, before, chunk.sequence.row, row))
+        spans.append(Span(first, count, before, chunk.sequence.row))
         positions.append(torch.arange(before, before + count))
         if chunk.want_logits != "none":
             logit_rows.append(torch.arange(first if chunk.want_logits == "all" else first + count - 1, first + count))

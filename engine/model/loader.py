@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -33,12 +35,16 @@ from kernels.experts import MxFp4Matrix, PackedExpert
 _PLACES = re.compile(r"(?<=\.)(\d+)(?=\.)")
 
 
-def declare(spec: ModelSpec) -> dict[str, Parameter]:
-    """Every parameter the model needs, by logical name; nothing is loaded."""
+@lru_cache(maxsize=4)
+def declare(spec: ModelSpec) -> Mapping[str, Parameter]:
+    """Every parameter the model needs, by logical name; nothing is loaded.
+
+    Kept, because planning, matching and reporting ask for the same model and a large one has 100,000 parameters.
+    """
     weights = DeclaredWeights()
     Transformer(spec, weights)
     vision_encoder(spec, weights)
-    return weights.declared
+    return MappingProxyType(weights.declared)
 
 
 @dataclass(frozen=True)
@@ -191,9 +197,6 @@ class CheckpointWeights:
 
     def table(self, name: str, *shape: int) -> Tensor:
         return self._load(name, torch.int64)
-
-    def has(self, name: str) -> bool:
-        return self._prefix + name in self._found
 
     def experts(self, moe: Moe, hidden: int) -> ExpertBank:
         prefix, dtype, device = self._prefix, self._dtype, self._device

@@ -43,9 +43,6 @@ class Weights(Protocol):
     def experts(self, moe: Moe, hidden: int) -> ExpertBank:
         """The routed experts of one layer: `experts.{e}.gate`, `.up` [I, H] and `.down` [H, I]."""
 
-    def has(self, name: str) -> bool:
-        """Whether an optional parameter exists."""
-
 
 class Undecided:
     """Stands for a tensor while a model is only declared: every operation on it gives it back.
@@ -99,9 +96,6 @@ class DeclaredWeights:
             for part, shape in expert_shapes(moe, hidden).items():
                 self._declare(f"experts.{e}.{part}", shape, "expert")
         return cast(ExpertBank, Undecided())
-
-    def has(self, name: str) -> bool:
-        return True
 
 
 def expert_shapes(moe: Moe, hidden: int) -> dict[str, tuple[int, int]]:
