@@ -71,6 +71,10 @@ class Tab:
     def transcript(self) -> str:
         return str(self.page.locator("#transcript").inner_text())
 
+    def pictures(self, count: int) -> None:
+        """Waits for that many pictures: the page fetches the part that draws one after the text stands."""
+        self.page.wait_for_function("n => document.querySelectorAll('#transcript img').length === n", arg=count)
+
     def close(self) -> None:
         assert self.errors == []
         outside = [url for url in self.asked if not url.startswith((self.address, "data:", "blob:"))]
@@ -281,7 +285,7 @@ def test_export_import_and_memory(tab: Tab, tmp_path: Path):
     tab.page.locator("#empty").wait_for()
     tab.page.set_input_files("#side input[type=file]", str(tmp_path / "talk.zip"))
     tab.see("1,200 tokens restored in 45 ms")
-    assert tab.page.locator("#transcript img").count() == 1
+    tab.pictures(1)
     tab.say("and on")
     tab.see("You said: and on")
     (tmp_path / "bad.zip").write_bytes(b"nothing")
@@ -353,7 +357,7 @@ def test_the_demo_model_from_upload_to_restart(browser: Any, tmp_path: Path):
         tab = Tab(browser, app.address)
         tab.page.locator("#list label", has_text="What is in the picture?").click()
         tab.see("red circle")
-        assert tab.page.locator("#transcript img").count() == 1
+        tab.pictures(1)
         assert tab.transcript() == before
         tab.say("Thank you!")
         tab.page.locator("#transcript .bot-row").nth(2).wait_for()
