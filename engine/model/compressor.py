@@ -23,8 +23,7 @@ from kernels.compressor import compress_windows
 
 def rotate_tail(rope: Rope, x: Tensor, angles: Tensor) -> Tensor:
     """Rotate the last `rope.width` channels of x [N, heads, width] and keep the others."""
-    kept, turned = x.split([x.shape[-1] - rope.width, rope.width], dim=-1)
-    return torch.cat([kept, rotate(rope, turned, angles)], dim=-1)
+    return rotate(rope, x, angles, x.shape[-1] - rope.width)
 
 
 class Windows(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.batch import Batch
@@ -12,18 +11,15 @@ from engine.model.rope import rotate
 from engine.model.spec import Indexer
 from engine.model.weights import Weights
 from kernels.index_select import index_select
+from kernels.linear import linear
 
 E4M3_MAX = 448.0
 
 
 def rotate_part(indexer: Indexer, x: Tensor, angles: Tensor) -> Tensor:
     """Rotate the rope channels of x [N, heads, width], which lie first or last, and keep the others."""
-    rope, rest = indexer.rope.width, indexer.width - indexer.rope.width
-    if indexer.rope_at == "first":
-        turned, kept = x.split([rope, rest], dim=-1)
-        return torch.cat([rotate(indexer.rope, turned, angles), kept], dim=-1)
-    kept, turned = x.split([rest, rope], dim=-1)
-    return torch.cat([kept, rotate(indexer.rope, turned, angles)], dim=-1)
+    first = 0 if indexer.rope_at == "first" else indexer.width - indexer.rope.width
+    return rotate(indexer.rope, x, angles, first)
 
 
 def match_keys(queries: Tensor, weights: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +51,7 @@ class TokenIndexer:
         k = rotate_part(spec, self.key_norm(keys).unsqueeze(1), angles).squeeze(1)
         batch.cache.write(self.layer, "index", batch.token_slots, k)
         pool = batch.cache.pool(self.layer, "index")
-        weights = F.linear(x.float(), self.head_weights) * self.head_scale
+        weights = linear(x.float(), self.head_weights) * self.head_scale
         q, weights = match_keys(q, weights, pool)
         chosen = index_select(q, weights, pool, batch.page_table, batch.sequence, batch.positions + 1, spec.topk)
         if batch.trace is not None:

@@ -54,6 +54,6 @@ def _axes(rope: Rope) -> list[int]:
     return [i % 3 if i % 3 and i < 3 * rope.sections[i % 3] else 0 for i in range(rope.width // 2)]
 
 
-def rotate(rope: Rope, x: Tensor, angles: Tensor) -> Tensor:
-    """Rotate x [N, heads, width] by `rotation(...)` in the style of the model."""
-    return (rotate_interleaved if rope.style == "interleaved" else rotate_half_split)(x, angles)
+def rotate(rope: Rope, x: Tensor, angles: Tensor, first: int = 0) -> Tensor:
+    """Rotate channels first .. first + rope.width of x [N, heads, D] by `rotation(...)` in the style of the model."""
+    return (rotate_interleaved if rope.style == "interleaved" else rotate_half_split)(x, angles, first)

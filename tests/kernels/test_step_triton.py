@@ -44,13 +44,32 @@ def test_norms(shape: tuple[int, ...], device: str) -> None:
 
 @pytest.mark.parametrize("name", ["rotate_interleaved", "rotate_half_split"])
 @pytest.mark.parametrize("conjugate", [False, True])
-def test_rotation(name: str, conjugate: bool, device: str) -> None:
+@pytest.mark.parametrize(("width", "first"), [(24, 0), (32, 0), (37, 5), (31, 7)])
+def test_rotation(name: str, conjugate: bool, width: int, first: int, device: str) -> None:
     random = random_generator(1)
-    wide = torch.randn(3, 20, 40, generator=random)
+    x = torch.randn(3, 20, 48, generator=random)[..., 8 : 8 + width]
     angles = torch.polar(torch.ones(3, 12), torch.randn(3, 12, generator=random))
     turned = (angles.conj(), angles.to(device).conj()) if conjugate else (angles, angles.to(device))
-    expected = getattr(rope_reference, name)(wide[..., 8:32], turned[0])
-    same(getattr(rope, name)(wide.to(device)[..., 8:32], turned[1]), expected)
+    actual = getattr(rope, name)(x.to(device), turned[1], first)
+    same(actual, getattr(rope_reference, name)(x, turned[0], first))
+    kept = [c for c in range(width) if not first <= c < first + 24]
+    assert torch.equal(actual[..., kept].cpu(), x[..., kept])
+
+
+def test_rotations_are_the_definition() -> None:
+    random = random_generator(2)
+    x, angles = torch.randn(4, 2, 11, generator=random), torch.randn(4, 3, generator=random)
+    rotation = torch.polar(torch.ones(4, 3), angles)
+    for name, pairs in (
+        ("rotate_interleaved", [(0, 1), (2, 3), (4, 5)]),
+        ("rotate_half_split", [(0, 3), (1, 4), (2, 5)]),
+    ):
+        expected = x.double()
+        for i, (a, b) in enumerate(pairs):
+            cos, sin = angles[:, i, None].double().cos(), angles[:, i, None].double().sin()
+            expected[..., 3 + a] = x[..., 3 + a] * cos - x[..., 3 + b] * sin
+            expected[..., 3 + b] = x[..., 3 + b] * cos + x[..., 3 + a] * sin
+        same(getattr(rope_reference, name)(x, rotation, 3), expected.float())
 
 
 @pytest.mark.parametrize("scoring", ["sigmoid", "sqrt_softplus"])

@@ -95,21 +95,31 @@ def test_threads_do_not_change_a_bit() -> None:
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("name", ["rotate_interleaved", "rotate_half_split"])
 @pytest.mark.parametrize("shape", [(1, 8, 32), (5, 1, 2), (300, 3, 64), (0, 2, 8)])
-def test_rotation_of_strided_heads_is_the_references(shape: tuple[int, int, int]) -> None:
+def test_rotation_of_strided_heads_is_the_references(name: str, shape: tuple[int, int, int]) -> None:
     tokens, heads, width = shape
     generator = torch.Generator().manual_seed(tokens)
-    whole = torch.randn(tokens, heads + 2, width + 4, generator=generator)
+    whole = torch.randn(tokens, heads + 2, width + 5, generator=generator)
     angles = torch.randn(tokens, width // 2, generator=generator) * 100
     rotation = torch.polar(torch.ones_like(angles), angles)
-    for x in (whole[:, 1 : heads + 1, 2 : width + 2], whole[:, :heads, :width].contiguous()):
-        for turn in (rotation, rotation.conj()):
-            with use("rotate_interleaved", "cpu"):
-                got = rope_room.rotate_interleaved(x, turn)
-            wanted = rope_reference.rotate_interleaved(x, turn)
-            assert got.shape == wanted.shape and got.is_contiguous()
-            if x.numel():
-                assert relative_rms(wanted, got) < 1e-6
+    cases = [
+        (whole[:, 1 : heads + 1, 2 : width + 2], 0, rotation),
+        (whole[:, :heads, :width].contiguous(), 0, rotation.conj()),
+        (whole[:, :heads], 0, rotation),
+        (whole[:, 2:, 1:], 3, rotation.conj()),
+        (whole[:, :heads].transpose(1, 2).contiguous().transpose(1, 2), 5, rotation),
+        (whole[:, :heads], 2, torch.stack([rotation, rotation], dim=-1)[..., 1]),
+    ]
+    for x, first, turn in cases:
+        with use(name, "cpu"):
+            got = getattr(rope_room, name)(x, turn, first)
+        wanted = getattr(rope_reference, name)(x, turn, first)
+        assert got.shape == wanted.shape and got.is_contiguous()
+        assert torch.equal(got[..., :first], x[..., :first])
+        assert torch.equal(got[..., first + width :], x[..., first + width :])
+        if x.numel():
+            assert relative_rms(wanted[..., first : first + width], got[..., first : first + width]) < 1e-6
 
 
 @pytest.mark.parametrize("scoring", ["sigmoid", "sqrt_softplus"])
