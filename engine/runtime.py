@@ -22,7 +22,15 @@ from engine.generation.defaults import check_defaults
 from engine.memory.machine import Machine, probe_machine
 from engine.memory.plan import ExpertFacts, MemoryPlan, plan_memory
 from engine.model.experts import ExpertCache
-from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, declare, load_model, match_tensors
+from engine.model.loader import (
+    CheckpointWeights,
+    LoadedModel,
+    TensorReport,
+    declare,
+    load_model,
+    match_tensors,
+    narrow_linears,
+)
 from engine.model.spec import ModelSpec, Moe
 from engine.model.weights import Parameter
 from engine.model.workspace import workspace_bytes
@@ -53,6 +61,7 @@ class Described:
     tensors: TensorReport
     layout: CacheLayout
     plan: MemoryPlan
+    narrow: frozenset[str]  # weights kept in bfloat16 although the model computes in float32
 
     @property
     def num_parameters(self) -> int:
@@ -79,6 +88,7 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     dtype = torch.bfloat16 if on_gpu and compact else torch.float32
     layout = declare_cache(spec, dtype, compact)
     parameters = declare(spec)
+    narrow = narrow_linears(tensors.found, parameters, dtype, on_gpu)
     plan = plan_memory(
         spec,
         parameters,
@@ -87,8 +97,9 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
         machine,
         settings,
         dtype,
+        narrow,
     )
-    return Described(checkpoint, family, spec, tensors, layout, plan)
+    return Described(checkpoint, family, spec, tensors, layout, plan, narrow)
 
 
 def expert_facts(
@@ -150,6 +161,7 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
         plan.experts,
         ExpertCache(plan.expert_cache_bytes),
         count,
+        described.narrow,
     )
     model = load_model(described.spec, weights)
     rows = max(2 * settings.max_batch, 1) if not described.layout.rewindable else 4096

@@ -41,6 +41,13 @@ class StoredTensor:
             share *= (self.rows[1] - self.rows[0]) / self.codes.shape[1 if self.expert is not None else 0]
         return round(share * (self.codes.nbytes + (self.scale.nbytes if self.scale else 0)))
 
+    @property
+    def exact_in_bfloat16(self) -> bool:
+        """Whether bfloat16 holds every value: it is stored so, or as short codes with power-of-two scales."""
+        if self.format == "plain":
+            return self.codes.dtype == torch.bfloat16
+        return self.scale is not None and self.scale.dtype in _BYTE_SCALES
+
     def decode(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
         """The values as a tensor of its own; raises BadCheckpoint for a NaN scale or code."""
         codes = self._part(self.codes.view(), 1)

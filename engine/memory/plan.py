@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -88,8 +88,11 @@ def plan_memory(
     machine: Machine,
     wishes: EngineSettings,
     dtype: torch.dtype = torch.float32,
+    narrow: Set[str] = frozenset(),
 ) -> MemoryPlan:
     """Fit a model into one device's memory: dense weights and cache always, experts as well as what is left allows.
+
+    dtype is what the model computes in and keeps its matrices in, but for those named in `narrow`, kept in bfloat16.
 
     Raises DoesNotFit with the numbers and what would help.
     """
@@ -97,7 +100,7 @@ def plan_memory(
     device = wishes.device or ("cuda" if machine.gpus else "cpu")
     tier: Tier = "GPU" if device.startswith("cuda") else "RAM"
     budget = _budget(device, machine, wishes)
-    lines = _fixed_lines(spec, parameters, wishes, dtype, tier)
+    lines = _fixed_lines(spec, parameters, wishes, dtype, narrow, tier)
     fixed = sum(line.nbytes for line in lines)
 
     context = min(spec.context_tokens, wishes.context_tokens or spec.context_tokens)
@@ -153,16 +156,22 @@ def _budget(device: str, machine: Machine, wishes: EngineSettings) -> int:
     return int(machine.gpus[index].free_bytes * _SHARE_OF_FREE_GPU)
 
 
-def _size(parameter: Parameter, dtype: torch.dtype) -> int:
+def _size(parameter: Parameter, dtype: torch.dtype, narrow: Set[str] = frozenset()) -> int:
+    dtype = torch.bfloat16 if parameter.name in narrow else dtype
     return prod(parameter.shape) * {"vector": 4, "table": 8}.get(parameter.kind, dtype.itemsize)
 
 
 def _fixed_lines(
-    spec: ModelSpec, parameters: Mapping[str, Parameter], wishes: EngineSettings, dtype: torch.dtype, tier: Tier
+    spec: ModelSpec,
+    parameters: Mapping[str, Parameter],
+    wishes: EngineSettings,
+    dtype: torch.dtype,
+    narrow: Set[str],
+    tier: Tier,
 ) -> list[PlanLine]:
     dense = [p for p in parameters.values() if p.kind != "expert"]
-    vision = sum(_size(p, dtype) for p in dense if p.name.startswith("vision."))
-    rest = sum(_size(p, dtype) for p in dense if not p.name.startswith("vision."))
+    vision = sum(_size(p, dtype, narrow) for p in dense if p.name.startswith("vision."))
+    rest = sum(_size(p, dtype, narrow) for p in dense if not p.name.startswith("vision."))
     lines = [PlanLine("dense weights", tier, rest, "used by every token")]
     if vision:
         lines.append(PlanLine("vision encoder", tier, vision, "used by every picture"))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.batch import Batch
 from engine.model.indexer import TokenIndexer
-from engine.model.linear import FusedLinear
+from engine.model.linear import FusedLinear, Linear
 from engine.model.norm import RmsNorm
 from engine.model.rope import rotate
 from engine.model.spec import LatentAttention
 from engine.model.weights import Weights
+from kernels.linear import headwise_linear
 from kernels.sparse_attention import sparse_attention
 
 
@@ -33,11 +32,11 @@ class MlaAttention:
         self.queries = FusedLinear(weights, spec.q_rank, **queries)
         self.q_norm = RmsNorm(weights, "q_norm", spec.q_rank, spec.latent_eps)
         self.kv_norm = RmsNorm(weights, "kv_norm", spec.kv_rank, spec.latent_eps)
-        up = weights.matrix("kv_up", spec.heads * (spec.nope_width + spec.value_width), spec.kv_rank)
+        up = weights.linear("kv_up", spec.heads * (spec.nope_width + spec.value_width), spec.kv_rank)
         key_up, value_up = up.unflatten(0, (spec.heads, -1)).split([spec.nope_width, spec.value_width], dim=1)
         self.key_up = key_up.contiguous()  # [heads, nope, latent]
         self.value_up = value_up.transpose(1, 2).contiguous()  # [heads, latent, value]
-        self.output = weights.matrix("output", hidden, spec.heads * spec.value_width)
+        self.output = Linear(weights, "output", hidden, spec.heads * spec.value_width)
         self.sinks = weights.vector("sinks", spec.heads) if spec.sinks else None
         self.indexer = None if index is None else TokenIndexer(index, hidden, layer, weights.scope("indexer"))
 
@@ -51,14 +50,14 @@ class MlaAttention:
             batch.selected[self.layer] = self.indexer(x, index_query[0], rest[-1], batch)
         query = q_up.view(-1, spec.heads, spec.nope_width + spec.rope.width)
         q_nope, q_rope = query[..., : spec.nope_width], query[..., spec.nope_width :]
-        q_latent = torch.bmm(q_nope.transpose(0, 1), self.key_up).transpose(0, 1)
+        q_latent = headwise_linear(q_nope, self.key_up)
         q_rope = rotate(spec.rope, q_rope, batch.rotation(spec.rope))
         rows = batch.cache.rows(self.layer, "latent", batch.selected[spec.index_source])
         mixed = sparse_attention(q_latent, q_rope, (rows,), spec.scale, self.sinks)
-        heads = torch.bmm(mixed.transpose(0, 1), self.value_up).transpose(0, 1).flatten(1)
+        heads = headwise_linear(mixed, self.value_up).flatten(1)
         if spec.output_gate:
             heads = heads * rest[0].sigmoid()
-        return F.linear(heads, self.output)
+        return self.output(heads)
 
     def _write(self, kv_down: Tensor, batch: Batch) -> None:
         """Norm the latent, rotate the shared key, scatter both to this step's cache rows."""

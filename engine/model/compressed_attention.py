@@ -6,19 +6,19 @@ One key head serves all query heads and is the value too, so the output is turne
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.batch import Batch
 from engine.model.compressor import Compressor, rotate_tail
 from engine.model.indexer import match_keys, rotate_part
-from engine.model.linear import FusedLinear
+from engine.model.linear import FusedLinear, Linear
 from engine.model.norm import RmsNorm
 from engine.model.ring import RingPlan, ring_plan
 from engine.model.spec import CompressedAttention, Indexer
 from engine.model.weights import Weights
 from kernels.cache_rows import pack_entry_rows
 from kernels.index_select import index_select
+from kernels.linear import headwise_linear, linear
 from kernels.norm import rms_norm
 from kernels.sparse_attention import Rows, sparse_attention
 
@@ -39,7 +39,7 @@ class EntryIndexer:
         self.compressor(x, batch)
         spec = self.spec
         q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), batch.rotation(spec.rope))
-        weights = F.linear(x.float(), self.head_weights) * self.head_scale
+        weights = linear(x.float(), self.head_weights) * self.head_scale
         visible = (batch.positions + 1) // self.ratio
         keys = batch.cache.pool(self.layer, "index")
         q, weights = match_keys(q, weights, keys)
@@ -63,9 +63,9 @@ class CompressedAttentionBlock:
         self.kv_norm = RmsNorm(weights, "kv_norm", spec.width, spec.norm_eps)
         self.sinks = weights.vector("sinks", spec.heads)
         ranks, group = spec.output_groups * spec.output_rank, spec.heads * spec.width // spec.output_groups
-        down = weights.matrix("output_down", ranks, group).unflatten(0, (spec.output_groups, -1))
-        self.output_down = down.transpose(1, 2)  # [groups, heads of a group * width, rank]
-        self.output_up = weights.matrix("output_up", hidden, ranks)
+        down = weights.linear("output_down", ranks, group).unflatten(0, (spec.output_groups, -1))
+        self.output_down = down.transpose(1, 2).contiguous()  # [groups, heads of a group * width, rank]
+        self.output_up = Linear(weights, "output_up", hidden, ranks)
         self.compressor: Compressor | None = None
         self.indexer: EntryIndexer | None = None
         if spec.ratio:
@@ -92,8 +92,8 @@ class CompressedAttentionBlock:
             sources.append(batch.cache.rows(self.layer, "entry", slots))
         mixed = sparse_attention(q, None, tuple(sources), spec.width**-0.5, self.sinks)
         mixed = rotate_tail(spec.rope, mixed, angles.conj())
-        groups = mixed.flatten(1).unflatten(-1, (spec.output_groups, -1)).transpose(0, 1)
-        return F.linear(torch.bmm(groups, self.output_down).transpose(0, 1).flatten(1), self.output_up)
+        groups = mixed.flatten(1).unflatten(-1, (spec.output_groups, -1))
+        return self.output_up(headwise_linear(groups, self.output_down).flatten(1))
 
     def _window(self, kv: Tensor, batch: Batch) -> Rows:
         """Rows of the sliding window for each token; the ring then holds the newest tokens."""

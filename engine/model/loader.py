@@ -47,6 +47,15 @@ def declare(spec: ModelSpec) -> Mapping[str, Parameter]:
     return MappingProxyType(weights.declared)
 
 
+def narrow_linears(
+    found: Mapping[str, StoredTensor], parameters: Mapping[str, Parameter], dtype: torch.dtype, on_gpu: bool
+) -> frozenset[str]:
+    """Weights that stay bfloat16 although the model computes in `dtype`: nothing is lost, and half the bytes are read."""
+    if on_gpu or dtype != torch.float32 or not can_run("linear", "cpu"):
+        return frozenset()
+    return frozenset(n for n, s in found.items() if parameters[n].kind == "linear" and s.exact_in_bfloat16)
+
+
 @dataclass(frozen=True)
 class TensorReport:
     """How the tensors of a checkpoint match a model. `missing` and `wrong` are sentences."""
@@ -169,17 +178,23 @@ class CheckpointWeights:
         experts: ExpertPlace,
         expert_cache: ExpertCache,
         on_bytes: Callable[[int], None],
+        narrow: frozenset[str] = frozenset(),
         prefix: str = "",
         workspace: list[Fp8Workspace] | None = None,
     ) -> None:
+        self._narrow = narrow
         self._workspace: list[Fp8Workspace] = [] if workspace is None else workspace  # one, shared by all scopes
         self._found, self._dtype, self._device, self._prefix = found, dtype, device, prefix
         self._experts, self._expert_cache, self._on_bytes = experts, expert_cache, on_bytes
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
     def scope(self, name: str) -> CheckpointWeights:
         return CheckpointWeights(
             self._found, self._dtype, self._device, self._experts, self._expert_cache, self._on_bytes,
-            f"{self._prefix}{name}.", self._workspace,
+            self._narrow, f"{self._prefix}{name}.", self._workspace,
         )  # fmt: skip
 
     def _load(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -191,6 +206,9 @@ class CheckpointWeights:
 
     def vector(self, name: str, *shape: int) -> Tensor:
         return self._load(name, torch.float32)
+
+    def linear(self, name: str, *shape: int) -> Tensor:
+        return self._load(name, torch.bfloat16 if self._prefix + name in self._narrow else self._dtype)
 
     def matrix(self, name: str, *shape: int) -> Tensor:
         return self._load(name, self._dtype)

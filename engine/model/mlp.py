@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model.batch import Batch
+from engine.model.linear import FusedLinear, Linear
 from engine.model.spec import DenseMlp, Moe
 from engine.model.weights import Weights
+from kernels.linear import linear
 from kernels.router import route, route_fixed
 from kernels.swiglu import swiglu
 
@@ -18,12 +19,11 @@ class DenseFeedForward:
 
     def __init__(self, spec: DenseMlp, hidden: int, weights: Weights) -> None:
         self.limit = spec.limit
-        gate, up = (weights.matrix(name, spec.width, hidden) for name in ("gate", "up"))
-        self.gate_up = torch.cat([gate, up])
-        self.down = weights.matrix("down", hidden, spec.width)
+        self.gate_up = FusedLinear(weights, hidden, gate=spec.width, up=spec.width)
+        self.down = Linear(weights, "down", hidden, spec.width)
 
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
-        return F.linear(swiglu(F.linear(x, self.gate_up), self.limit), self.down)
+        return self.down(swiglu(linear(x, self.gate_up.weight), self.limit))
 
 
 class Router:
@@ -38,7 +38,7 @@ class Router:
 
     def __call__(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """x [N, hidden] -> expert ids int64 [N, k] and weights float32 [N, k]."""
-        spec, logits = self.spec, F.linear(x.float(), self.weight)
+        spec, logits = self.spec, linear(x.float(), self.weight)
         # Ids behind the vocabulary belong to pictures; they have a choice bias of their own and no line in the table.
         image = (batch.token_ids >= self.vocab).unsqueeze(1) if self.image_bias is not None else None
         bias = self.bias

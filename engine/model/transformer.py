@@ -14,6 +14,7 @@ from engine.model.mlp import DenseFeedForward, MoeFeedForward
 from engine.model.norm import RmsNorm
 from engine.model.spec import DenseMlp, LatentAttention, Layer, ModelSpec, RopeVision
 from engine.model.weights import Weights
+from kernels.linear import linear
 
 
 class DecoderLayer:
@@ -50,7 +51,8 @@ class Transformer:
 
     def __init__(self, spec: ModelSpec, weights: Weights) -> None:
         self.spec = spec
-        self.embedding = weights.matrix("embedding", spec.vocab, spec.hidden)
+        self.dtype = weights.dtype
+        self.embedding = weights.linear("embedding", spec.vocab, spec.hidden)
         self.padding: tuple[int, Tensor] | None = None
         if isinstance(spec.vision, RopeVision):
             self.padding = spec.vision.pad_token, weights.vector("vision.pad", spec.hidden)
@@ -61,12 +63,12 @@ class Transformer:
         residual = spec.layers[-1].residual
         self.collapse = StreamCollapse(residual, spec.hidden, spec.norm_eps, weights.scope("collapse"))
         self.norm = RmsNorm(weights, "norm", spec.hidden, spec.norm_eps)
-        self.head = weights.matrix("head", spec.vocab, spec.hidden)
+        self.head = weights.linear("head", spec.vocab, spec.hidden)
 
     def embed(self, batch: Batch) -> Tensor:
         """Token embeddings with image rows laid over them, copied to every residual stream: [N, n, H]."""
         # Ids beyond the table are pseudo ids of image positions; their rows are replaced below.
-        x = F.embedding(batch.token_ids.clamp(max=self.spec.vocab - 1), self.embedding)
+        x = F.embedding(batch.token_ids.clamp(max=self.spec.vocab - 1), self.embedding).to(self.dtype)
         for rows, values in batch.embeddings:
             x.index_copy_(0, rows, values.to(x.dtype))
         if self.padding is not None:
@@ -85,4 +87,4 @@ class Transformer:
         hidden = self.norm(self.collapse(streams[batch.logit_rows]))
         if batch.trace is not None:
             batch.trace.final_hidden.append(hidden)
-        return F.linear(hidden, self.head).float()
+        return linear(hidden, self.head).float()

@@ -13,12 +13,12 @@ from torch import Tensor
 from engine.model.experts import ExpertBank
 from engine.model.spec import Moe
 
-Kind = Literal["vector", "matrix", "table", "expert"]
+Kind = Literal["vector", "linear", "matrix", "table", "expert"]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One logical parameter. Vectors stay float32; matrices get the compute dtype; tables are integers."""
+    """One logical parameter. Vectors are float32, matrices of the compute dtype, tables integers; see `Weights` for linear."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,11 +28,18 @@ class Parameter:
 class Weights(Protocol):
     """Access to parameters below one prefix. Shapes are checked by whoever answers."""
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type the model computes in."""
+
     def scope(self, name: str) -> Weights:
         """The same source, with names below `name`."""
 
     def vector(self, name: str, *shape: int) -> Tensor:
         """Small float32 tensor: norm weights, biases, gates, and matrices whose result must be float32."""
+
+    def linear(self, name: str, *shape: int) -> Tensor:
+        """Weight [out, in] of a product by `kernels.linear` in the compute dtype, or narrower where that loses nothing."""
 
     def matrix(self, name: str, *shape: int) -> Tensor:
         """Large weight [out, in, ...] in the compute dtype."""
@@ -69,6 +76,8 @@ class Undecided:
 class DeclaredWeights:
     """Records every request and answers with stand-ins."""
 
+    dtype = torch.float32
+
     def __init__(self, declared: dict[str, Parameter] | None = None, prefix: str = "") -> None:
         self.declared: dict[str, Parameter] = {} if declared is None else declared
         self._prefix = prefix
@@ -84,6 +93,9 @@ class DeclaredWeights:
 
     def vector(self, name: str, *shape: int) -> Tensor:
         return self._declare(name, shape, "vector")
+
+    def linear(self, name: str, *shape: int) -> Tensor:
+        return self._declare(name, shape, "linear")
 
     def matrix(self, name: str, *shape: int) -> Tensor:
         return self._declare(name, shape, "matrix")

@@ -17,7 +17,7 @@ from engine.families import find_family
 from engine.families.base import Family
 from engine.memory.machine import Machine, probe_machine
 from engine.memory.plan import ExpertFacts, plan_memory
-from engine.model.loader import TensorReport, declare, match_tensors
+from engine.model.loader import TensorReport, declare, match_tensors, narrow_linears
 from engine.model.spec import CompressedAttention, LatentAttention, ModelSpec, Moe, PlainResidual
 from engine.report.selfcheck import SelfCheck, self_check
 from engine.report.unknown import Nearest, nearest_family
@@ -203,8 +203,9 @@ def _memory(
         if tensors is None
         else expert_facts(spec, tensors, parameters, on_gpu, settings.cache_layout == "exact" and on_gpu)
     )
+    narrow = narrow_linears({} if tensors is None else tensors.found, parameters, torch.float32, on_gpu)
     try:
-        report.memory = str(plan_memory(spec, parameters, layout, facts, machine, settings))
+        report.memory = str(plan_memory(spec, parameters, layout, facts, machine, settings, narrow=narrow))
     except EngineError as problem:
         report.memory = str(problem)
         report.problems.append(str(problem))

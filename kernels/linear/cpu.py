@@ -1,0 +1,80 @@
+"""Dense products of few tokens on the CPU by the C code in cpu.c: weights pass through memory once, as they are kept."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kernels import native
+from kernels.choose import Case, Unsuitable
+from kernels.linear import reference
+
+_SOURCE = Path(__file__).with_name("cpu.c")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The compiled code, after it has agreed with the reference on a small case."""
+    code = native.library(_SOURCE)
+    p, n, i = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    code.linear.argtypes = [p, p, p, n, n, n, n, i, i]
+    code.headwise_linear.argtypes = [p, p, p, n, n, n, n, n, n, i, i]
+    code.linear.restype = code.headwise_linear.restype = None
+    random = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(5, 37, generator=random), torch.randn(7, 37, generator=random)
+    heads, up = torch.randn(2, 3, 9, generator=random), torch.randn(3, 9, 70, generator=random)
+    for dtype in (torch.float32, torch.bfloat16):
+        pairs = (
+            (_linear(code, x, weight.to(dtype)), reference.linear(x, weight.to(dtype))),
+            (_headwise(code, heads, up.to(dtype)), reference.headwise_linear(heads, up.to(dtype))),
+        )
+        if not all((a - b).norm() < 1e-5 * b.norm() for a, b in pairs):
+            raise Unsuitable("the compiled code fails its self-test on this processor")
+    return code
+
+
+def suits(name: str, case: Case | None) -> None:
+    """Few float32 tokens on the CPU, weights float32 or bfloat16."""
+    if case is not None:
+        if case.device != "cpu" or case.dtype != torch.float32:
+            raise Unsuitable("it is for float32 activations on the CPU")
+        weight, tokens = case.shape  # type: ignore[misc]
+        if weight not in (torch.float32, torch.bfloat16):
+            raise Unsuitable("it is for float32 or bfloat16 weights")
+        if tokens != "few":
+            raise Unsuitable("torch is faster for many tokens")
+    _library()
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """See the reference."""
+    return _linear(_library(), x if x.stride(-1) == 1 else x.contiguous(), weight)
+
+
+def headwise_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """See the reference."""
+    return _headwise(_library(), x if x.stride(-1) == 1 else x.contiguous(), weight)
+
+
+def _linear(code: ctypes.CDLL, x: Tensor, weight: Tensor) -> Tensor:
+    tokens, (outputs, inputs) = x.shape[0], weight.shape
+    out = x.new_empty(tokens, outputs)
+    code.linear(
+        x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, outputs, inputs, x.stride(0),
+        weight.dtype == torch.bfloat16, native.threads(4 * out.numel() * inputs),
+    )  # fmt: skip
+    return out
+
+
+def _headwise(code: ctypes.CDLL, x: Tensor, weight: Tensor) -> Tensor:
+    tokens, (heads, inputs, outputs) = x.shape[0], weight.shape
+    out = x.new_empty(tokens, heads, outputs)
+    code.headwise_linear(
+        x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, heads, inputs, outputs, x.stride(0), x.stride(1),
+        weight.dtype == torch.bfloat16, native.threads(4 * out.numel() * inputs),
+    )  # fmt: skip
+    return out
