@@ -13,6 +13,7 @@ from engine.model.norm import LayerNorm, RmsNorm
 from engine.model.spec import HyVision, ModelSpec
 from engine.model.vision_rope import RopeVisionEncoder
 from engine.model.weights import Weights
+from kernels.linear import linear
 
 
 class VisionEncoder(Protocol):
@@ -44,7 +45,7 @@ class HyVisionBlock:
         )
 
     def __call__(self, x: Tensor) -> Tensor:
-        qkv = F.linear(self.norm1(x), self.qkv.weight, self.qkv_bias.to(x.dtype))
+        qkv = linear(self.norm1(x), self.qkv.weight) + self.qkv_bias.to(x.dtype)
         q, k, v = qkv.unflatten(-1, (3, self.heads, -1)).permute(1, 2, 0, 3)
         mixed = F.scaled_dot_product_attention(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0))[0]
         x = x + F.linear(mixed.transpose(0, 1).flatten(1), self.output, self.output_bias.to(x.dtype))

@@ -110,6 +110,25 @@ def test_the_peak_while_opening_stays_within_the_plan(oracle_case: GetCase, tmp_
     assert told["grown"] <= 1.1 * weights + slack, f"more than the weights themselves: {told}"
 
 
+@pytest.mark.parametrize("kernel", [True, False], ids=["with kernel", "without kernel"])
+def test_dense_weights_are_kept_as_planned(monkeypatch: pytest.MonkeyPatch, kernel: bool) -> None:
+    if not kernel:
+        for place in ("engine.runtime.can_run", "engine.model.loader.can_run"):
+            monkeypatch.setattr(place, lambda op, device: False)
+    runtime = open_runtime(DEMO, CPU)
+    transformer, narrow = runtime.model.transformer, torch.bfloat16 if kernel else torch.float32
+    assert transformer.embedding.dtype == transformer.layers[0].attention.output.weight.dtype == narrow
+    assert transformer.head.dtype == torch.float32  # stored so
+    parameters = declare(runtime.described.spec)
+    expected = sum(
+        prod(p.shape) * (2 if name in runtime.described.narrow else {"table": 8}.get(p.kind, 4))
+        for name, p in parameters.items()
+        if p.kind != "expert" and not name.startswith("vision.")
+    )
+    assert bool(runtime.described.narrow) == kernel
+    assert runtime.described.plan.lines[0].nbytes == expected
+
+
 def _budget_for_half_the_experts(path: Path) -> EngineSettings:
     plan = describe(path, CPU).plan
     experts = next(line.nbytes for line in plan.lines if line.label == "experts")
