@@ -42,7 +42,8 @@ def suits(name: str, case: Case | None) -> None:
     if case is not None:
         if case.device != "cpu" or case.dtype != torch.float32:
             raise Unsuitable("it is for float32 activations on the CPU")
-        weight, tokens = case.shape  # type: ignore[misc]
+        assert isinstance(case.shape, tuple)
+        weight, tokens = case.shape
         if weight not in (torch.float32, torch.bfloat16):
             raise Unsuitable("it is for float32 or bfloat16 weights")
         if tokens != "few":
