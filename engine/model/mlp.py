@@ -9,9 +9,8 @@ from engine.model.batch import Batch
 from engine.model.linear import FusedLinear, Linear
 from engine.model.spec import DenseMlp, Moe
 from engine.model.weights import Weights
-from kernels.linear import linear
+from kernels.linear import gated_mlp, linear
 from kernels.router import route, route_fixed
-from kernels.swiglu import swiglu
 
 
 class DenseFeedForward:
@@ -23,7 +22,7 @@ class DenseFeedForward:
         self.down = Linear(weights, "down", hidden, spec.width)
 
     def __call__(self, x: Tensor, batch: Batch) -> Tensor:
-        return self.down(swiglu(linear(x, self.gate_up.weight), self.limit))
+        return gated_mlp(x, self.gate_up.weight, self.down.weight, self.limit)
 
 
 class Router:

@@ -64,6 +64,44 @@ void linear(const float *x, const void *w, float *y, int64_t N, int64_t O, int64
     }
 }
 
+/* hidden[t][r] = silu(min(g, limit)) * clip(u, limit), g and u the products with row r of the gate and of the up matrix. */
+INLINE void gated_strip(const float *x, const void *gate, const void *up, float *hidden, int64_t N, int64_t H, int64_t I, int64_t x_stride,
+                        int64_t rows, float limit, const int half) {
+    float u[TOKENS][TILE];
+    for (int64_t n = 0; n < N; n += TOKENS) {
+        const int64_t tokens = N - n < TOKENS ? N - n : TOKENS;
+        strip(x + n * x_stride, gate, hidden + n * I, tokens, H, x_stride, I, rows, half);
+        strip(x + n * x_stride, up, u[0], tokens, H, x_stride, TILE, rows, half);
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t r = 0; r < rows; r++) {
+                float *to = hidden + (n + t) * I + r, g = *to > limit ? limit : *to, v = u[t][r];
+                v = v > limit ? limit : v < -limit ? -limit : v;
+                *to = g / (1.f + expf(-g)) * v;
+            }
+    }
+}
+
+/* y [N][H] = down hidden, hidden [N][I] as above; x has a stride per token; gate_up [2I][H] and down [H][I], bfloat16 if half. */
+void gated_mlp(const float *x, const void *gate_up, const void *down, float *hidden, float *y, int64_t N, int64_t H, int64_t I,
+               int64_t x_stride, float limit, int half, int threads) {
+    const int64_t inner = (I + TILE - 1) / TILE, outer = (H + TILE - 1) / TILE;
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t job = 0; job < inner; job++) {
+            const int64_t i = job * TILE, rows = I - i < TILE ? I - i : TILE, up = (I + i) * H;
+            if (half) gated_strip(x, row_of(gate_up, i * H, 1), row_of(gate_up, up, 1), hidden + i, N, H, I, x_stride, rows, limit, 1);
+            else gated_strip(x, row_of(gate_up, i * H, 0), row_of(gate_up, up, 0), hidden + i, N, H, I, x_stride, rows, limit, 0);
+        }
+#pragma omp for schedule(static)
+        for (int64_t job = 0; job < outer; job++) {
+            const int64_t o = job * TILE, rows = H - o < TILE ? H - o : TILE;
+            if (half) strip(hidden, row_of(down, o * I, 1), y + o, N, I, I, H, rows, 1);
+            else strip(hidden, row_of(down, o * I, 0), y + o, N, I, I, H, rows, 0);
+        }
+    }
+}
+
 /* y[t][0..width) = sum over i of x[t][i] w[i][0..width) for `tokens` tokens; rows of w are O apart, width is at most TILE * 16. */
 INLINE void columns(const float *x, const void *w, float *y, int64_t I, int64_t O, int64_t width, int64_t x_stride, int64_t y_stride,
                     const int tokens, const int half) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import cache
 from pathlib import Path
 
@@ -23,14 +24,20 @@ def _library() -> ctypes.CDLL:
     p, n, i = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     code.linear.argtypes = [p, p, p, n, n, n, n, i, i]
     code.headwise_linear.argtypes = [p, p, p, n, n, n, n, n, n, i, i]
-    code.linear.restype = code.headwise_linear.restype = None
+    code.gated_mlp.argtypes = [p, p, p, p, p, n, n, n, n, ctypes.c_float, i, i]
+    code.linear.restype = code.headwise_linear.restype = code.gated_mlp.restype = None
     random = torch.Generator().manual_seed(0)
     x, weight = torch.randn(5, 37, generator=random), torch.randn(7, 37, generator=random)
+    gate_up, down = torch.randn(10, 37, generator=random), torch.randn(37, 5, generator=random)
     heads, up = torch.randn(2, 3, 9, generator=random), torch.randn(3, 9, 70, generator=random)
     for dtype in (torch.float32, torch.bfloat16):
         pairs = (
             (_linear(code, x, weight.to(dtype)), reference.linear(x, weight.to(dtype))),
             (_headwise(code, heads, up.to(dtype)), reference.headwise_linear(heads, up.to(dtype))),
+            (
+                _mlp(code, x, gate_up.to(dtype), down.to(dtype), 2.0),
+                reference.gated_mlp(x, gate_up.to(dtype), down.to(dtype), 2.0),
+            ),
         )
         if not all((a - b).norm() < 1e-5 * b.norm() for a, b in pairs):
             raise Unsuitable("the compiled code fails its self-test on this processor")
@@ -42,7 +49,8 @@ def suits(name: str, case: Case | None) -> None:
     if case is not None:
         if case.device != "cpu" or case.dtype != torch.float32:
             raise Unsuitable("it is for float32 activations on the CPU")
-        weight, tokens = case.shape  # type: ignore[misc]
+        assert isinstance(case.shape, tuple)
+        weight, tokens = case.shape
         if weight not in (torch.float32, torch.bfloat16):
             raise Unsuitable("it is for float32 or bfloat16 weights")
         if tokens != "few":
@@ -53,6 +61,13 @@ def suits(name: str, case: Case | None) -> None:
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """See the reference."""
     return _linear(_library(), x if x.stride(-1) == 1 else x.contiguous(), weight)
+
+
+def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor, limit: float | None) -> Tensor:
+    """See the reference."""
+    if gate_up.dtype != down.dtype:  # a checkpoint may store them unlike
+        return reference.gated_mlp(x, gate_up, down, limit)
+    return _mlp(_library(), x if x.stride(-1) == 1 else x.contiguous(), gate_up, down, limit)
 
 
 def headwise_linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -66,6 +81,17 @@ def _linear(code: ctypes.CDLL, x: Tensor, weight: Tensor) -> Tensor:
     code.linear(
         x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, outputs, inputs, x.stride(0),
         weight.dtype == torch.bfloat16, native.threads(4 * out.numel() * inputs),
+    )  # fmt: skip
+    return out
+
+
+def _mlp(code: ctypes.CDLL, x: Tensor, gate_up: Tensor, down: Tensor, limit: float | None) -> Tensor:
+    tokens, (outputs, inner) = x.shape[0], down.shape
+    hidden, out = x.new_empty(tokens, inner), x.new_empty(tokens, outputs)
+    code.gated_mlp(
+        x.data_ptr(), gate_up.data_ptr(), down.data_ptr(), hidden.data_ptr(), out.data_ptr(), tokens, outputs, inner,
+        x.stride(0), math.inf if limit is None else limit, down.dtype == torch.bfloat16,
+        native.threads(12 * out.numel() * inner),
     )  # fmt: skip
     return out
 

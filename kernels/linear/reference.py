@@ -6,10 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernels.swiglu import swiglu
+
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x weight^T; x [N, I], weight [O, I] -> [N, O] in the element type of x."""
     return F.linear(x, weight.to(x.dtype))
+
+
+def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor, limit: float | None) -> Tensor:
+    """down swiglu(gate_up x); x [N, H], gate_up [2I, H] with the gate first, down [H, I] -> [N, H]; limit as in swiglu."""
+    return linear(swiglu(linear(x, gate_up), limit), down)
 
 
 def headwise_linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels.choose import Case, KernelUnavailable, can_run, use
-from kernels.linear import FEW_TOKENS, headwise_linear, linear, reference
+from kernels.linear import FEW_TOKENS, gated_mlp, headwise_linear, linear, reference
 
 pytestmark = pytest.mark.skipif(not can_run("linear", "cpu"), reason="no C compiler")
 TYPES = (torch.float32, torch.bfloat16)
@@ -43,6 +43,33 @@ def test_headwise_linear(dtype: torch.dtype, sizes: tuple[int, int, int, int]):
         assert close(got, reference.headwise_linear(x, weight))
         for n in range(tokens):
             assert torch.equal(headwise_linear(x[n : n + 1], weight)[0], got[n])
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 48, 128), (3, 37, 9), (6, 33, 70), (32, 20, 6)])
+def test_gated_mlp(dtype: torch.dtype, sizes: tuple[int, int, int], limit: float | None):
+    tokens, hidden, inner = sizes
+    random = torch.Generator().manual_seed(sum(sizes))
+    x = torch.randn(tokens, hidden + 3, generator=random)[:, 1 : hidden + 1]
+    gate_up = torch.randn(2 * inner, hidden, generator=random).to(dtype)
+    down = torch.randn(hidden, inner, generator=random).to(dtype)
+    with use("gated_mlp", "cpu"):
+        got = gated_mlp(x, gate_up, down, limit)
+        assert close(got, reference.gated_mlp(x, gate_up, down, limit))
+        for n in range(tokens):
+            assert torch.equal(gated_mlp(x[n : n + 1], gate_up, down, limit)[0], got[n])
+
+
+def test_gated_mlp_with_weights_of_two_kinds_and_without_numbers():
+    x = torch.tensor([[1.0, float("nan")], [1.0, 1e30]])
+    gate_up, down = torch.ones(2, 2), torch.ones(2, 1, dtype=torch.bfloat16)
+    with use("gated_mlp", "cpu"):
+        assert torch.equal(
+            gated_mlp(x, gate_up, down, None).isnan(), reference.gated_mlp(x, gate_up, down, None).isnan()
+        )
+        got, wanted = gated_mlp(x, gate_up, down.float(), 3.0), reference.gated_mlp(x, gate_up, down.float(), 3.0)
+    assert got[0].isnan().all() and torch.allclose(got[1], wanted[1])
 
 
 def test_bfloat16_weights_lose_nothing():
