@@ -16,6 +16,8 @@ from tests.bench.layer_clock import LayerClock, profile_device, profile_host, wa
 from tests.bench.product import GREEDY, Emit, Product, Work, part, random_prompt
 from tests.bench.random_model import RandomModel, kind_name
 
+SHORT = 480  # tokens, fewer than any indexer keeps: there every new page makes lists longer
+
 
 class Decoding:
     """Decode steps of some conversations, as the scheduler makes them: build the batch, run it, sample each row."""
@@ -59,10 +61,11 @@ class Decoding:
             self.model.cache.close(sequence)
 
 
-def conversations(model: RandomModel, count: int, work: Work, rows: dict[str, Tensor] | None) -> Decoding:
-    """`count` conversations that hold the same rows (see `talk`), or zeros."""
-    sequences, tokens = [], work.context + work.steps
-    room = max(2 * work.steps, work.growth)
+def conversations(
+    model: RandomModel, count: int, tokens: int, room: int, rows: dict[str, Tensor] | None = None
+) -> Decoding:
+    """`count` conversations of as many tokens, which hold the same rows (see `talk`) or zeros, with room for more."""
+    sequences = []
     for _ in range(count):
         sequence = model.cache.open()
         assert sequence is not None and model.cache.reserve(sequence, tokens + room)
@@ -129,11 +132,14 @@ def decode(model: RandomModel, decoding: Decoding, work: Work, emit: Emit) -> No
     emit(what="decode host", batch=count, own_ms=profile_host(decoding.rewind().step, 4))
 
 
-def growth(decoding: Decoding, work: Work, emit: Emit) -> None:
-    """Steps of a growing conversation, one after another: shows what is compiled or rebuilt as it grows."""
-    times = [1e3 * decoding.step()[2] for _ in range(work.growth)]
-    slow = sorted(times)[-4:]
-    emit(what="growth", steps=work.growth, median_ms=statistics.median(times), slowest_ms=slow)
+def growth(decoding: Decoding, steps: int, emit: Emit) -> None:
+    """Steps of a conversation that gets its pages one by one: shows what is compiled or rebuilt as it grows."""
+    (sequence,), times = decoding.sequences, []
+    start = sequence.length
+    for _ in range(steps):
+        assert decoding.model.cache.reserve(sequence, sequence.length + 1)
+        times.append(1e3 * decoding.step()[2])
+    emit(what="growth", start=start, steps=steps, median_ms=statistics.median(times), slowest_ms=sorted(times)[-4:])
 
 
 def talk(model: RandomModel, work: Work, folder: Path, emit: Emit) -> dict[str, Tensor]:
@@ -151,22 +157,27 @@ def talk(model: RandomModel, work: Work, folder: Path, emit: Emit) -> dict[str, 
 
 
 def measure_decode(model: RandomModel, work: Work, folder: Path, emit: Emit) -> None:
-    """Steps of one and of several conversations that were really read, and of one that grows."""
+    """Steps of one and of several conversations that were really read."""
     rows = None if work.rehearsal else talk(model, work, folder / "talk", emit)
     for batch in work.batches:
-        decoding = conversations(model, batch, work, rows)
+        decoding = conversations(model, batch, work.context + work.steps, 2 * work.steps, rows)
         with part(emit, "decode"):
             decode(model, decoding, work, emit)
-        if batch == 1 and not work.rehearsal:
-            with part(emit, "growth"):
-                growth(decoding.rewind(), work, emit)
+        decoding.close()
+
+
+def measure_growth(model: RandomModel, work: Work, emit: Emit) -> None:
+    """A long conversation that grows, and a short one."""
+    for start, steps in ((work.context, work.growth), (SHORT, work.growth // 2)):
+        decoding = conversations(model, 1, start, 0)
+        growth(decoding, steps, emit)
         decoding.close()
 
 
 def measure_graph(model: RandomModel, work: Work, emit: Emit) -> None:
     """The forward pass of one fixed step as a CUDA graph, or what stops it from being captured. Comes last: a failed
     capture may leave the device unusable."""
-    decoding = conversations(model, 1, work, None)
+    decoding = conversations(model, 1, work.context, work.steps)
     transformer, device = model.transformer, model.device
     batch, captured = decoding.batch(), torch.cuda.CUDAGraph()
     transformer(batch)

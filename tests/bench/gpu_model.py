@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from engine.memory.plan import gib
-from tests.bench.decode import measure_decode, measure_graph
+from tests.bench.decode import measure_decode, measure_graph, measure_growth
 from tests.bench.layer_clock import wait
 from tests.bench.prefill import measure_prefill
 from tests.bench.product import PARTS, Emit, Work, part
@@ -80,6 +80,9 @@ def measure(
     if "prefill" in work.parts:
         with part(emit, "prefill"):
             measure_prefill(model, work, folder, emit)
+    if "growth" in work.parts:
+        with part(emit, "growth"):
+            measure_growth(model, work, emit)
     if "graph" in work.parts and device.type == "cuda":
         with part(emit, "graph"):
             measure_graph(model, work, emit)

@@ -24,7 +24,7 @@ from engine.state.store import StateStore
 from tests.bench.layer_clock import wait
 from tests.bench.random_model import RandomModel
 
-PARTS = ("decode", "prefill", "graph")
+PARTS = ("decode", "prefill", "growth", "graph")
 Emit = Callable[..., None]  # of one result, as keyword arguments
 GREEDY = Sampling(temperature=0.0)
 
@@ -41,13 +41,13 @@ class Work:
     steps: int = 32
     few: int = 8
     repeats: int = 3
-    growth: int = 112
+    growth: int = 136
     rehearsal: bool = False  # only what has to be compiled, decode steps on zeros
 
     @property
     def cache_tokens(self) -> int:
         talks = (max(self.batches) + 1) * (self.context + 3 * self.steps + self.growth + 256)
-        return talks + 2 * (self.prompt + 512)
+        return talks + 2 * (self.prompt + 1024)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.bench.decode import SHORT
 from tests.bench.gpu_model import measure
 from tests.bench.product import Work
 from tests.published import load
@@ -66,6 +67,7 @@ def test_everything_is_measured_and_scaled(name: str, tmp_path: Path) -> None:
                 sum(held * result["kinds"][k]["ms"] for k, (held, _) in kinds.items())
             )
     assert {result["batch"] for result in results if result["what"] == "decode"} == {1, 2}
+    assert [result["start"] for result in results if result["what"] == "growth"] == [132, SHORT]
     assert found["product decode"]["token_ms"] > 0
     reading = found["prefill"]
     more = sum((published - held) * reading["kinds_ms"][kind] for kind, (held, published) in kinds.items()) / 1e3
