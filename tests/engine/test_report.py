@@ -48,7 +48,7 @@ def test_good_checkpoints_would_run(family: str, oracle_case: Callable[..., Orac
     used = sum(report.bytes_by_kind.values())
     assert 0.5 < used / sum(p.stat().st_size for p in case.path.glob("*.safetensors")) < 1
     text = report_text(report)
-    for word in (report.family, "sparse_attention", "verdict", "this model would run here"):
+    for word in (report.family, "sparse_attention", "write_latents", "verdict", "this model would run here"):
         assert str(word) in text
     json.dumps(report.as_json())
 
