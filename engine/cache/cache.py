@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.cache.layout import CacheLayout, Pool
 from engine.cache.pages import PageAllocator
-from kernels.cache_rows import read_index_rows, write_entry_rows, write_index_keys, write_index_rows, write_latent_rows
+from kernels.cache_rows import read_index_rows, write_index_rows
 from kernels.sparse_attention import Rows
 
 
@@ -67,23 +67,9 @@ class KvCache:
         """Entries of a pool in one page."""
         return self.layout.page_tokens // self._specs[layer, name].tokens_per_entry
 
-    def write(self, layer: int, name: str, slots: Tensor, rows: Tensor) -> None:
-        """Store entries [N, width] at flat rows int64 [N] of a pool, packed as its layout says."""
-        pool, packing = self._pools[layer, name], self._specs[layer, name].packing
-        if packing == "index":
-            write_index_keys(pool, slots, rows)
-        elif packing == "entry":
-            write_entry_rows(pool.flatten(0, 1), slots, rows)
-        else:
-            pool.flatten(0, 1).index_copy_(0, slots, rows.to(pool.dtype))
-
-    def write_latent(self, layer: int, slots: Tensor, latent: Tensor, rope: Tensor) -> None:
-        """Store latents [N, C] and rotated keys [N, R] of tokens at flat rows int64 [N]."""
-        if self._specs[layer, "latent"].packing == "latent":
-            write_latent_rows(self._pools[layer, "latent"].flatten(0, 1), slots, latent, rope)
-        else:
-            self.write(layer, "latent", slots, latent)
-            self.write(layer, "rope", slots, rope)
+    def latent_pools(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """The pools of latents and of rotated keys; None when packed rows hold both."""
+        return self._pools[layer, "latent"], self._pools.get((layer, "rope"))
 
     def rows(self, layer: int, name: str, slots: Tensor) -> Rows:
         """A pool as attention reads it, with the listed flat rows int64 [N, K]."""

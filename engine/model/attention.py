@@ -11,6 +11,7 @@ from engine.model.norm import RmsNorm
 from engine.model.rope import rotate
 from engine.model.spec import LatentAttention
 from engine.model.weights import Weights
+from kernels.cache_rows import write_latents
 from kernels.linear import headwise_linear
 from kernels.sparse_attention import sparse_attention
 
@@ -61,6 +62,8 @@ class MlaAttention:
 
     def _write(self, kv_down: Tensor, batch: Batch) -> None:
         """Norm the latent, rotate the shared key, scatter both to this step's cache rows."""
-        latent, key = kv_down[:, : self.spec.kv_rank], kv_down[:, self.spec.kv_rank :]
-        rotated = rotate(self.spec.rope, key.unsqueeze(1), batch.rotation(self.spec.rope)).squeeze(1)
-        batch.cache.write_latent(self.layer, batch.token_slots, self.kv_norm(latent), rotated)
+        rope, norm = self.spec.rope, self.kv_norm
+        write_latents(
+            *batch.cache.latent_pools(self.layer), batch.token_slots, kv_down, norm.weight, norm.eps, batch.rotation(rope),
+            rope.style == "interleaved",
+        )  # fmt: skip

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from engine.model.batch import Batch
 from engine.model.compressor import Compressor, rotate_tail
-from engine.model.indexer import match_keys, rotate_part
+from engine.model.indexer import rotate_queries
 from engine.model.linear import FusedLinear, Linear
 from engine.model.norm import RmsNorm
 from engine.model.ring import RingPlan, ring_plan
 from engine.model.spec import CompressedAttention, Indexer
 from engine.model.weights import Weights
-from kernels.cache_rows import pack_entry_rows
+from kernels.cache_rows import write_rows
 from kernels.index_select import index_select
 from kernels.linear import headwise_linear, linear
 from kernels.norm import rms_norm
@@ -38,11 +38,10 @@ class EntryIndexer:
         """x [N, hidden], queries [N, heads * width] -> entry numbers int32 [N, K], ascending, -1 padded."""
         self.compressor(x, batch)
         spec = self.spec
-        q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), batch.rotation(spec.rope))
         weights = linear(x.float(), self.head_weights) * self.head_scale
         visible = (batch.positions + 1) // self.ratio
         keys = batch.cache.pool(self.layer, "index")
-        q, weights = match_keys(q, weights, keys)
+        q, weights = rotate_queries(spec, queries, weights, batch.rotation(spec.rope), keys)
         chosen = index_select(q, weights, keys, batch.page_table, batch.sequence, visible, spec.topk)
         if batch.trace is not None:
             batch.trace.topk.setdefault(self.layer, []).append(chosen)
@@ -80,7 +79,6 @@ class CompressedAttentionBlock:
         q_up, *index_query = self.queries(self.q_norm(q_down))
         q = rms_norm(q_up.unflatten(-1, (spec.heads, spec.width)), None, spec.norm_eps)
         q = rotate_tail(spec.rope, q, angles)
-        kv = rotate_tail(spec.rope, self.kv_norm(kv).unsqueeze(1), angles).squeeze(1)
         sources = [self._window(kv, batch)]
         if self.compressor is not None:
             self.compressor(x, batch)
@@ -99,14 +97,24 @@ class CompressedAttentionBlock:
         """Rows of the sliding window for each token; the ring then holds the newest tokens."""
         state = batch.cache.frontier(self.layer, "window").flatten(0, 1)
         ring = ring_plan(batch, self.spec.window_tokens)
-        kv = pack_entry_rows(kv) if state.dtype == torch.uint8 else kv.to(state.dtype)
         if all(span.count == 1 for span in batch.spans):  # the whole window of a single token lies in the ring
             assert self.spec.open_span is None or batch.is_image is None, "a step cuts a picture in two"
-            state.index_copy_(0, ring.kept_slots, kv)
+            self._write(state, ring.kept_slots, kv, batch)
             return Rows(state, None, _ring_slots(batch, self.spec))
-        rows = torch.cat([state[ring.earlier], kv])
-        state.index_copy_(0, ring.kept_slots, kv[ring.kept])
+        earlier = len(ring.earlier)
+        rows = state.new_empty(earlier + len(kv), state.shape[1])
+        torch.index_select(state, 0, ring.earlier, out=rows[:earlier])
+        self._write(rows, torch.arange(earlier, len(rows), device=kv.device), kv, batch)
+        state.index_copy_(0, ring.kept_slots, rows[earlier:][ring.kept])
         return Rows(rows, None, _window_slots(batch, self.spec, ring))
+
+    def _write(self, pool: Tensor, slots: Tensor, kv: Tensor, batch: Batch) -> None:
+        """Norm kv [N, width], rotate its last channels, write it to the listed rows."""
+        spec, norm = self.spec, self.kv_norm
+        write_rows(
+            pool, slots, kv, norm.weight, None, norm.eps, batch.rotation(spec.rope), spec.width - spec.rope.width,
+            spec.rope.style == "interleaved",
+        )  # fmt: skip
 
 
 def _all_entries(batch: Batch, ratio: int, entries_per_page: int) -> Tensor:

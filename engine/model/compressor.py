@@ -18,6 +18,7 @@ from engine.model.ring import RingPlan, ring_plan
 from engine.model.rope import rotate, rotation
 from engine.model.spec import CompressedAttention, Rope
 from engine.model.weights import Weights
+from kernels.cache_rows import write_rows
 from kernels.compressor import compress_windows
 
 
@@ -82,7 +83,9 @@ class Compressor:
         windows = completed_windows(batch, spec, ring, batch.cache.entries_per_page(self.layer, self.name))
         if len(windows.entries):
             rows = torch.cat([flat[ring.earlier], own])
-            entries = self.norm(compress_windows(rows, windows.rows, self.bias, spec.overlap))
-            entries = rotate_tail(spec.rope, entries.unsqueeze(1), windows.angles).squeeze(1)
-            batch.cache.write(self.layer, self.name, windows.entries, entries)
-        flat.index_copy_(0, ring.kept_slots, own[ring.kept])
+            entries = compress_windows(rows, windows.rows, self.bias, spec.overlap)
+            write_rows(
+                batch.cache.pool(self.layer, self.name), windows.entries, entries, self.norm.weight, None, self.norm.eps,
+                windows.angles, entries.shape[1] - spec.rope.width, spec.rope.style == "interleaved",
+            )  # fmt: skip
+        flat.index_copy_(0, ring.kept_slots, own if len(ring.kept) == len(own) else own[ring.kept])

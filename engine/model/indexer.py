@@ -10,28 +10,28 @@ from engine.model.norm import LayerNorm
 from engine.model.rope import rotate
 from engine.model.spec import Indexer
 from engine.model.weights import Weights
+from kernels.cache_rows import pack_queries, write_rows
 from kernels.index_select import index_select
 from kernels.linear import linear
 
-E4M3_MAX = 448.0
+
+def first_rotated(indexer: Indexer) -> int:
+    """The first rotated channel of a query or key; the rope channels lie first or last."""
+    return 0 if indexer.rope_at == "first" else indexer.width - indexer.rope.width
 
 
-def rotate_part(indexer: Indexer, x: Tensor, angles: Tensor) -> Tensor:
-    """Rotate the rope channels of x [N, heads, width], which lie first or last, and keep the others."""
-    first = 0 if indexer.rope_at == "first" else indexer.width - indexer.rope.width
-    return rotate(indexer.rope, x, angles, first)
+def rotate_queries(
+    indexer: Indexer, queries: Tensor, weights: Tensor, angles: Tensor, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Queries [N, heads * width] rotated, in the precision of the cached keys: [N, heads, width].
 
-
-def match_keys(queries: Tensor, weights: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries [N, heads, D] in the precision of the cached keys, weights float32 [N, heads] to go with them.
-
-    Packed keys are met by e4m3 queries; their scale is positive, so it moves through the ReLU into the weights.
+    Also returns the head weights float32 [N, heads] to use with them, which take on the scales of packed queries.
     """
-    if keys.dtype != torch.uint8:
-        return queries, weights
-    scale = (queries.float().abs().amax(-1) / E4M3_MAX).clamp(min=1e-12)
-    codes = (queries.float() / scale.unsqueeze(-1)).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
-    return codes, weights * scale
+    rope, first, x = indexer.rope, first_rotated(indexer), queries.view(-1, indexer.heads, indexer.width)
+    if keys.dtype == torch.uint8:
+        packed: tuple[Tensor, Tensor] = pack_queries(x, weights, angles, first, rope.style == "interleaved")
+        return packed
+    return rotate(rope, x, angles, first), weights
 
 
 class TokenIndexer:
@@ -46,13 +46,14 @@ class TokenIndexer:
     def __call__(self, x: Tensor, queries: Tensor, keys: Tensor, batch: Batch) -> Tensor:
         """Write this step's index keys, select for each token. x [N, hidden] is the normed layer input,
         queries [N, heads * width] and keys [N, width] its projections. Returns flat cache rows int64 [N, K], -1 padded."""
-        spec, angles = self.spec, batch.rotation(self.spec.rope)
-        q = rotate_part(spec, queries.unflatten(-1, (spec.heads, spec.width)), angles)
-        k = rotate_part(spec, self.key_norm(keys).unsqueeze(1), angles).squeeze(1)
-        batch.cache.write(self.layer, "index", batch.token_slots, k)
+        spec, norm, angles = self.spec, self.key_norm, batch.rotation(self.spec.rope)
         pool = batch.cache.pool(self.layer, "index")
+        write_rows(
+            pool, batch.token_slots, keys, norm.weight, norm.bias, norm.eps, angles, first_rotated(spec),
+            spec.rope.style == "interleaved",
+        )  # fmt: skip
         weights = linear(x.float(), self.head_weights) * self.head_scale
-        q, weights = match_keys(q, weights, pool)
+        q, weights = rotate_queries(spec, queries, weights, angles, pool)
         chosen = index_select(q, weights, pool, batch.page_table, batch.sequence, batch.positions + 1, spec.topk)
         if batch.trace is not None:
             batch.trace.topk.setdefault(self.layer, []).append(chosen)

@@ -1,6 +1,7 @@
-"""Packed cache rows in FP8, in plain torch: packing, unpacking, and writing to listed rows of a pool.
+"""Rows of the caches in plain torch: norm, rotation, packing to FP8, and writing to listed rows of a pool.
 
-A scale is a power of two, the smallest with which the largest magnitude (at least 1e-4) of its group fits e4m3.
+Norm and rotation are evaluated in float32 and rounded once, to what the pool holds. In packed rows a scale is a power of
+two, the smallest with which the largest magnitude (at least 1e-4) of its group fits e4m3.
 
 | row | bytes | layout |
 |---|---|---|
@@ -13,6 +14,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from kernels.norm.reference import layer_norm, rms_norm
+from kernels.rope.reference import rotate_half_split, rotate_interleaved
 
 LATENT_BYTES, LATENT, LATENT_ROPE, LATENT_GROUP = 656, 512, 64, 128
 ENTRY_BYTES, ENTRY, ENTRY_ROPE, ENTRY_GROUP = 584, 512, 64, 64
@@ -64,18 +68,6 @@ def unpack_entry_rows(rows: Tensor) -> Tensor:
     )
 
 
-def write_latent_rows(pool: Tensor, slots: Tensor, latent: Tensor, rope: Tensor) -> None:
-    """Pack and write rows: pool uint8 [rows, 656] in place at slots int64 [N]; a slot below 0 is skipped."""
-    kept = slots >= 0
-    pool[slots[kept]] = pack_latent_rows(latent[kept], rope[kept])
-
-
-def write_entry_rows(pool: Tensor, slots: Tensor, entry: Tensor) -> None:
-    """Pack and write entries: pool uint8 [rows, 584] in place at slots int64 [N]; a slot below 0 is skipped."""
-    kept = slots >= 0
-    pool[slots[kept]] = pack_entry_rows(entry[kept])
-
-
 def pack_index_keys(keys: Tensor) -> Tensor:
     """Index keys [N, D] to uint8 [N, D + 4]: e4m3 codes, then one float32 power-of-two scale."""
     codes, exponent = _quantized(keys, keys.shape[1])
@@ -104,6 +96,73 @@ def write_index_rows(pool: Tensor, slots: Tensor, rows: Tensor) -> None:
     codes[page, entry], scales[page, entry] = rows[:, :-4], rows[:, -4:]
 
 
-def write_index_keys(pool: Tensor, slots: Tensor, keys: Tensor) -> None:
-    """Pack and write index keys [N, D] to a pool uint8 [pages, page * (D + 4)] at slots int64 [N]."""
-    write_index_rows(pool, slots, pack_index_keys(keys))
+def write_latents(
+    latent_pool: Tensor,
+    rope_pool: Tensor | None,
+    slots: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: float,
+    rotation: Tensor,
+    interleaved: bool,
+) -> None:
+    """RMS norm of the first C channels of x [N, C + R], rotation of the others, both written to rows of pools in place.
+
+    latent_pool [..., C] and rope_pool [..., R], float32 or bfloat16; or latent_pool uint8 [..., 656] and no rope_pool.
+    slots: int64 [N], flat rows of the pools; one below 0 is skipped. weight: float32 [C]. rotation: complex64 [N, R/2] of
+    pairs side by side (interleaved) or R/2 apart. (DeepSeek-V2 section 2.1: what MLA caches of a token.)
+    """
+    kept = slots >= 0
+    slots, x, rotation = slots[kept], x[kept].float(), rotation[kept]
+    latent = rms_norm(x[:, : len(weight)], weight, eps)
+    key = _rotated(x[:, len(weight) :], rotation, 0, interleaved)
+    if rope_pool is None:
+        latent_pool.flatten(0, -2)[slots] = pack_latent_rows(latent, key)
+    else:
+        latent_pool.flatten(0, -2)[slots] = latent.to(latent_pool.dtype)
+        rope_pool.flatten(0, -2)[slots] = key.to(rope_pool.dtype)
+
+
+def write_rows(
+    pool: Tensor,
+    slots: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    rotation: Tensor,
+    first: int,
+    interleaved: bool,
+) -> None:
+    """Norm of x [N, D], rotation of its R channels from `first` on, written to rows of a pool in place.
+
+    pool: [..., D] of float32 or bfloat16; entries uint8 [..., 584]; or index keys uint8 [pages, page * (D + 4)].
+    slots: int64 [N], flat rows of the pool; one below 0 is skipped. weight: float32 [D]; bias: float32 [D] for a layer
+    norm, None for an RMS norm. rotation: complex64 [N, R/2] of pairs side by side (interleaved) or R/2 apart.
+    """
+    kept = slots >= 0
+    slots, x, rotation = slots[kept], x[kept].float(), rotation[kept]
+    x = rms_norm(x, weight, eps) if bias is None else layer_norm(x, weight, bias, eps)
+    x = _rotated(x, rotation, first, interleaved)
+    if pool.dtype != torch.uint8:
+        pool.flatten(0, -2)[slots] = x.to(pool.dtype)
+    elif pool.shape[-1] == ENTRY_BYTES:
+        pool.flatten(0, -2)[slots] = pack_entry_rows(x)
+    else:
+        write_index_rows(pool, slots, pack_index_keys(x))
+
+
+def _rotated(x: Tensor, rotation: Tensor, first: int, interleaved: bool) -> Tensor:
+    """Rows [N, D] with the channels from `first` on rotated."""
+    return (rotate_interleaved if interleaved else rotate_half_split)(x.unsqueeze(1), rotation, first).squeeze(1)
+
+
+def pack_queries(x: Tensor, weights: Tensor, rotation: Tensor, first: int, interleaved: bool) -> tuple[Tensor, Tensor]:
+    """Index queries x [N, heads, D], rotated and in the precision of packed index keys: e4m3 codes [N, heads, D].
+
+    A code counts scale times, a power of two per head. As it is positive it goes through the indexer's ReLU, so it is
+    multiplied into the weights float32 [N, heads], which are returned too. rotation, first, interleaved: see `write_rows`.
+    """
+    turn = rotate_interleaved if interleaved else rotate_half_split
+    codes, exponent = _quantized(turn(x.float(), rotation, first), x.shape[-1])
+    return codes, weights * (exponent.squeeze(-1) << 23).view(torch.float32)

@@ -1,10 +1,11 @@
-"""Mixing of the parallel residual streams around each block."""
+"""The parallel residual streams around each block: adding a block's output, the gated mix into the next one, its norm."""
 
 from torch import Tensor
 
 from kernels.choose import Case, operator
+from kernels.hyper_connection.reference import update
 
-__all__ = ["collapse", "ihc_gates", "ihc_update", "mhc_gates", "mhc_update"]
+__all__ = ["collapse", "ihc_enter", "mhc_enter", "update"]
 
 
 def _key(streams: Tensor, *_: object) -> Case:
@@ -12,7 +13,5 @@ def _key(streams: Tensor, *_: object) -> Case:
 
 
 collapse = operator("collapse", _key, __name__, "triton", "cpu")
-ihc_gates = operator("ihc_gates", _key, __name__, "triton", "cpu")
-ihc_update = operator("ihc_update", _key, __name__, "triton", "cpu")
-mhc_gates = operator("mhc_gates", _key, __name__, "triton")
-mhc_update = operator("mhc_update", _key, __name__, "triton")
+ihc_enter = operator("ihc_enter", _key, __name__, "triton", "cpu")
+mhc_enter = operator("mhc_enter", _key, __name__, "triton", "cpu")

@@ -1,4 +1,4 @@
-"""Independent hyper-connections on the CPU by the C code in cpu.c: one pass over a token's streams per call."""
+"""Hyper-connections on the CPU by the C code in cpu.c: one call from a block's output to the next block's input."""
 
 from __future__ import annotations
 
@@ -21,21 +21,19 @@ def _library() -> ctypes.CDLL:
     """The compiled code, after it has agreed with the reference on a small case."""
     code = native.library(_SOURCE)
     p, n, f, i = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
-    code.ihc_gates.argtypes = [p, p, p, p, p, p, p, n, n, n, f, f, f, i]
-    code.ihc_update.argtypes = [p, p, p, p, n, n, n, i]
-    code.collapse.argtypes = [p, p, p, p, p, p, n, n, n, f, f, i]
-    for function in (code.ihc_gates, code.ihc_update, code.collapse):
-        function.restype = None
+    code.enter.argtypes = [p] * 10 + [n] * 5 + [f] * 4 + [n, i]
+    code.enter.restype = None
     random = torch.Generator().manual_seed(0)
-    streams, fn = torch.randn(3, 2, 37, generator=random), torch.randn(4, 74, generator=random) * 0.1
-    scale, base = torch.rand(4, generator=random), torch.randn(4, generator=random)
-    wanted = reference.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
-    got = _gates(code, streams, fn, scale, base, 1e-5, 1e-6, 2.0)
-    pairs = [*zip(got, wanted, strict=True)]
-    pairs.append((_update(code, streams, got[1], got[0]), reference.ihc_update(streams, got[1], got[0])))
-    top = (streams, fn[:2], scale[:2], base[:2], 1e-5, 1e-6)
-    pairs.append((_collapse(code, *top), reference.collapse(*top)))
-    if not all((a - b).norm() < 1e-5 * b.norm() for a, b in pairs):
+    streams, output, fn = (torch.randn(*s, generator=random) * 0.3 for s in ((3, 2, 37), (3, 37), (8, 74)))
+    scale, base, weight = (torch.randn(n, generator=random) for n in (8, 8, 37))
+    first = _enter(code, streams, None, None, fn, scale, base, weight, 1e-5, 1e-6, 2.0, 0.0, 5)
+    pending = (first[0], first[1], output)
+    second = _enter(code, *pending, fn[:4], scale[:4], base[:4], weight, 1e-5, 1e-6, 2.0, 1e-6, 0)
+    wanted = (
+        *reference.mhc_enter(streams, None, None, fn, scale, base, weight, 1e-5, 1e-6, 5),
+        *reference.ihc_enter(*pending, fn[:4], scale[:4], base[:4], weight, 1e-5, 1e-6, 2.0),
+    )
+    if not all((a - b).norm() < 1e-5 * b.norm() for a, b in zip(first + second, wanted, strict=True)):
         raise Unsuitable("the compiled code fails its self-test on this processor")
     return code
 
@@ -47,59 +45,79 @@ def suits(name: str, case: Case | None) -> None:
     _library()
 
 
-def ihc_gates(
-    streams: Tensor, fn: Tensor, scale: Tensor, base: Tensor, norm_eps: float, eps: float, magnitude: float
-) -> tuple[Tensor, Tensor]:
-    """See the reference."""
-    return _gates(_library(), streams.contiguous(), fn, scale, base, norm_eps, eps, magnitude)
-
-
-def ihc_update(streams: Tensor, post: Tensor, output: Tensor) -> Tensor:
-    """See the reference."""
-    return _update(_library(), streams.contiguous(), post.contiguous(), output.contiguous())
-
-
-def collapse(streams: Tensor, fn: Tensor, scale: Tensor, base: Tensor, norm_eps: float, eps: float) -> Tensor:
-    """See the reference."""
-    return _collapse(_library(), streams.contiguous(), fn, scale, base, norm_eps, eps)
-
-
-def _gates(
-    code: ctypes.CDLL,
+def ihc_enter(
     streams: Tensor,
+    mix: Tensor | None,
+    output: Tensor | None,
     fn: Tensor,
     scale: Tensor,
     base: Tensor,
+    weight: Tensor,
     norm_eps: float,
     eps: float,
     magnitude: float,
-) -> tuple[Tensor, Tensor]:
-    tokens, n, hidden = streams.shape
-    x, post, gate = streams.new_empty(tokens, hidden), streams.new_empty(tokens, n), streams.new_empty(tokens, 2 * n)
-    code.ihc_gates(
-        streams.data_ptr(), fn.data_ptr(), scale.data_ptr(), base.data_ptr(), x.data_ptr(), post.data_ptr(),
-        gate.data_ptr(), tokens, n, hidden, norm_eps, eps, magnitude, native.threads(4 * n * streams.numel()),
-    )  # fmt: skip
-    return x, post
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See the reference."""
+    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, magnitude, eps, 0)
 
 
-def _update(code: ctypes.CDLL, streams: Tensor, post: Tensor, output: Tensor) -> Tensor:
-    tokens, n, hidden = streams.shape
-    out = torch.empty_like(streams)
-    code.ihc_update(
-        streams.data_ptr(), post.data_ptr(), output.data_ptr(), out.data_ptr(), tokens, n, hidden,
-        native.threads(2 * streams.numel()),
-    )  # fmt: skip
-    return out
+def mhc_enter(
+    streams: Tensor,
+    mix: Tensor | None,
+    output: Tensor | None,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    weight: Tensor,
+    norm_eps: float,
+    eps: float,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See the reference."""
+    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, 2.0, 0.0, iterations)
 
 
-def _collapse(
-    code: ctypes.CDLL, streams: Tensor, fn: Tensor, scale: Tensor, base: Tensor, norm_eps: float, eps: float
+def collapse(
+    streams: Tensor,
+    mix: Tensor,
+    output: Tensor,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    weight: Tensor,
+    norm_eps: float,
+    eps: float,
 ) -> Tensor:
-    tokens, n, hidden = streams.shape
-    x, gate = streams.new_empty(tokens, hidden), streams.new_empty(tokens, n)
-    code.collapse(
-        streams.data_ptr(), fn.data_ptr(), scale.data_ptr(), base.data_ptr(), x.data_ptr(), gate.data_ptr(), tokens, n,
-        hidden, norm_eps, eps, native.threads(2 * n * streams.numel()),
+    """See the reference."""
+    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, 0.0, 0.0, 0)[2]
+
+
+def _enter(
+    code: ctypes.CDLL,
+    streams: Tensor,
+    mix: Tensor | None,
+    output: Tensor | None,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    weight: Tensor,
+    norm_eps: float,
+    eps: float,
+    magnitude: float,
+    post_eps: float,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The number of gates and the width of the mix say which kind it is."""
+    (tokens, n, hidden), gates = streams.shape, len(fn)
+    settled = streams = streams.contiguous()
+    pending: tuple[int | None, int | None, int] = (None, None, 0)
+    if mix is not None and output is not None:
+        mix, output, settled = mix.contiguous(), output.contiguous(), torch.empty_like(streams)
+        pending = mix.data_ptr(), output.data_ptr(), mix.shape[1]
+    following, x = streams.new_empty(tokens, gates - n), streams.new_empty(tokens, hidden)
+    code.enter(
+        streams.data_ptr(), *pending[:2], fn.data_ptr(), scale.data_ptr(), base.data_ptr(), weight.data_ptr(),
+        settled.data_ptr(), following.data_ptr(), x.data_ptr(), tokens, n, hidden, gates, pending[2], norm_eps, eps,
+        magnitude, post_eps, iterations, native.threads(2 * gates * streams.numel()),
     )  # fmt: skip
-    return x
+    return settled, following, x

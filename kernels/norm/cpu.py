@@ -22,11 +22,13 @@ def _library() -> ctypes.CDLL:
     code = native.library(_SOURCE)
     p, n = ctypes.c_void_p, ctypes.c_int64
     code.rms_norm.argtypes = [p, p, p, n, n, ctypes.c_float, ctypes.c_int]
-    code.rms_norm.restype = None
+    code.add_rms_norm.argtypes = [p, p, p, p, p, n, n, ctypes.c_float, ctypes.c_int]
+    code.rms_norm.restype = code.add_rms_norm.restype = None
     random = torch.Generator().manual_seed(0)
     x, weight = torch.randn(3, 37, generator=random), torch.randn(37, generator=random)
-    expected = reference.rms_norm(x, weight, 1e-3)
-    if not (_norm(code, x, weight, 1e-3) - expected).norm() < 1e-6 * expected.norm():
+    pairs = [(_norm(code, x, weight, 1e-3), reference.rms_norm(x, weight, 1e-3))]
+    pairs += zip(_add_norm(code, x, x, weight, 1e-3), reference.add_rms_norm(x, x, weight, 1e-3), strict=True)
+    if not all((a - b).norm() < 1e-6 * b.norm() for a, b in pairs):
         raise Unsuitable("the compiled code fails its self-test on this processor")
     return code
 
@@ -43,6 +45,11 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return _norm(_library(), x.contiguous(), weight, eps)
 
 
+def add_rms_norm(x: Tensor, update: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """See the reference."""
+    return _add_norm(_library(), x.contiguous(), update.contiguous(), weight, eps)
+
+
 def _norm(code: ctypes.CDLL, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     out, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
@@ -51,3 +58,12 @@ def _norm(code: ctypes.CDLL, x: Tensor, weight: Tensor | None, eps: float) -> Te
         native.threads(4 * x.numel()),
     )  # fmt: skip
     return out
+
+
+def _add_norm(code: ctypes.CDLL, x: Tensor, update: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    total, out = torch.empty_like(x), torch.empty_like(x)
+    code.add_rms_norm(
+        x.data_ptr(), update.data_ptr(), weight.data_ptr(), total.data_ptr(), out.data_ptr(), *x.shape, eps,
+        native.threads(5 * x.numel()),
+    )  # fmt: skip
+    return total, out

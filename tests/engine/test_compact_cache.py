@@ -14,6 +14,7 @@ from engine.cache.cache import KvCache
 from engine.cache.layout import declare_cache
 from engine.model.batch import Chunk, Trace, build_batch
 from engine.runtime import Runtime, open_runtime
+from kernels.cache_rows import write_latents, write_rows
 from tests.engine.test_state_resume import reply, same
 from tests.support.compare import cosine, relative_rms
 from tests.support.oracle import OracleCase
@@ -119,11 +120,11 @@ def test_packed_rows_move_between_pages_unchanged() -> None:
         assert cache.reserve(sequence, 150)
     generator = torch.Generator().manual_seed(0)
     slots = torch.tensor([first.pages[t // 64] * 64 + t % 64 for t in range(150)])
+    rotation, weight = torch.ones(150, 32, dtype=torch.complex64), torch.ones(512)
     for layer in range(3):
-        cache.write_latent(
-            layer, slots, torch.randn(150, 512, generator=generator), torch.randn(150, 64, generator=generator)
-        )
-        cache.write(layer, "index", slots, torch.randn(150, 128, generator=generator))
+        x = torch.randn(150, 576, generator=generator)
+        write_latents(*cache.latent_pools(layer), slots, x, weight, 1e-6, rotation, True)
+        write_rows(cache.pool(layer, "index"), slots, x[:, :128], weight[:128], None, 1e-6, rotation, 0, True)
     first.length = 150
     saved = cache.export_rows(first, 0, 150)
     assert cache.accepts(150, 0, saved)

@@ -183,17 +183,20 @@ def test_a_mistake_in_the_description_shows(case: OracleCase, mistake: Callable[
     check_visible(load_running(case.path, change=mistake), case)
 
 
-Gates = tuple[Tensor, Tensor, Tensor]
+Entered = tuple[Tensor, Tensor, Tensor]
 
 
-def _post_without_factor(gates: Callable[..., Gates], *arguments: Any) -> Gates:
-    x, post, comb = gates(*arguments)
-    return x, post / 2, comb
+def _post_without_factor(enter: Callable[..., Entered], streams: Tensor, *arguments: Any) -> Entered:
+    streams, mix, x = enter(streams, *arguments)
+    mix[:, : streams.shape[1]] /= 2
+    return streams, mix, x
 
 
-def _comb_transposed(gates: Callable[..., Gates], *arguments: Any) -> Gates:
-    x, post, comb = gates(*arguments)
-    return x, post, comb.transpose(1, 2)
+def _comb_transposed(enter: Callable[..., Entered], streams: Tensor, *arguments: Any) -> Entered:
+    streams, mix, x = enter(streams, *arguments)
+    n = streams.shape[1]
+    comb = mix[:, n:].unflatten(1, (n, n)).transpose(1, 2)
+    return streams, torch.cat([mix[:, :n], comb.flatten(1)], dim=1), x
 
 
 def _a_half_of_the_same_window(
@@ -220,8 +223,8 @@ def _output_not_turned_back(op: Callable[..., Tensor], rope: Any, x: Tensor, ang
 
 
 OPERATOR_MISTAKES = [
-    (hyper_connections, "mhc_gates", _post_without_factor),
-    (hyper_connections, "mhc_gates", _comb_transposed),
+    (hyper_connections, "mhc_enter", _post_without_factor),
+    (hyper_connections, "mhc_enter", _comb_transposed),
     (compressor, "compress_windows", _a_half_of_the_same_window),
     (compressor, "compress_windows", _bias_after_the_shuffle),
     (compressor, "rotation", _entries_turned_at_the_last_token),

@@ -77,33 +77,18 @@ def test_packing_keeps_values_within_e4m3_steps() -> None:
     assert torch.equal(entry[:, 448:], latent[:, 448:].bfloat16().float())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_cache_writes_are_bit_equal(dtype: torch.dtype, device: str) -> None:
-    random = random_generator(1)
-    latent = (torch.randn(9, 576, generator=random) * 10 ** torch.randn(9, 1, generator=random)).to(dtype)
-    latent[3] = 0
-    latent[4, :5] = torch.tensor([448.0, -448.0, 1e-6, 3e4, 0.0])
-    slots = torch.tensor([5, 0, 11, 3, -1, 7, 2, 1, 12])
-    for bytes_, write, args in (
-        (656, "write_latent_rows", (latent[:, :512], latent[:, 512:])),
-        (584, "write_entry_rows", (latent[:, :512],)),
-    ):
-        expected = torch.full((13, bytes_), 0xAA, dtype=torch.uint8)
-        actual = expected.to(device)
-        getattr(rows_reference, write)(expected, slots, *args)
-        getattr(writers, write)(actual, slots.to(device), *to(args, device))
-        assert torch.equal(actual.cpu(), expected), write
-
-
 @pytest.mark.gpu
 def test_rows_far_beyond_two_to_the_31_bytes() -> None:
     rows = (1 << 31) // 656 + 1000
     pool = torch.zeros(rows, 656, dtype=torch.uint8, device="cuda")
     random = torch.Generator("cuda").manual_seed(0)
-    latent = torch.randn(64, 512, generator=random, device="cuda")
-    rope = torch.randn(64, 64, generator=random, device="cuda")
+    x, weight = torch.randn(64, 576, generator=random, device="cuda"), torch.ones(512, device="cuda")
     slots = rows - 1 - torch.arange(64, device="cuda")
-    writers.write_latent_rows(pool, slots, latent, rope)
+    rotation = torch.ones(64, 32, dtype=torch.complex64, device="cuda")
+    writers.write_latents(pool, None, slots, x, weight, 1e-6, rotation, True)
+    low = torch.zeros(64, 656, dtype=torch.uint8, device="cuda")
+    writers.write_latents(low, None, torch.arange(64, device="cuda"), x, weight, 1e-6, rotation, True)
+    assert torch.equal(pool[slots], low)
     q, r = torch.randn(1, 64, 512, device="cuda").bfloat16(), torch.randn(1, 64, 64, device="cuda").bfloat16()
     actual = kernels.sparse_attention(q, r, (Rows(pool, None, slots[None]),), 0.05, None)
     expected = reference.sparse_attention(

@@ -37,6 +37,9 @@ def test_norms(shape: tuple[int, ...], device: str) -> None:
     x, weight, bias = (torch.randn(s, generator=random) for s in (shape, shape[-1:], shape[-1:]))
     same(norm.rms_norm(x.to(device), weight.to(device), 1e-6), norm_reference.rms_norm(x, weight, 1e-6))
     same(norm.rms_norm(x.to(device), None, 1e-6), norm_reference.rms_norm(x, None, 1e-6))
+    if len(shape) == 2:
+        actual = norm.add_rms_norm(*to((x, x.flip(0), weight), device), 1e-6)
+        same(actual, norm_reference.add_rms_norm(x, x.flip(0), weight, 1e-6))
     if shape[-1] > 1:
         actual = norm.layer_norm(*to((x, weight, bias), device), 1e-6)
         same(actual, norm_reference.layer_norm(x, weight, bias, 1e-6), 5e-6)
@@ -95,30 +98,40 @@ def test_routing_ties_go_to_the_lowest_expert(device: str) -> None:
     assert torch.allclose(weights.cpu(), torch.full((2, 3), 1 / 3))
 
 
-@pytest.mark.parametrize("tokens", [1, 3, 20])
-def test_hyper_connections(tokens: int, device: str) -> None:
-    random = random_generator(tokens)
-    n, hidden = 4, 80
-    streams, output = torch.randn(tokens, n, hidden, generator=random), torch.randn(tokens, hidden, generator=random)
+HIDDEN = 80
 
-    def parameters(rows: int) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.randn(*s, generator=random) * 0.3 for s in ((rows, n * hidden), (rows,), (rows,)))
 
-    three = parameters(2 * n)
-    expected = hyper_reference.ihc_gates(streams, *three, 1e-6, 1e-4, 2.0)
-    same(hyper.ihc_gates(*to((streams, *three), device), 1e-6, 1e-4, 2.0), expected)
-    updated = hyper.ihc_update(*to((streams, expected[1], output), device))
-    same(updated, hyper_reference.ihc_update(streams, expected[1], output))
-    three = parameters(n * (n + 2))
-    mixed = hyper_reference.mhc_gates(streams, *three, 1e-6, 1e-4, 20)
-    same(hyper.mhc_gates(*to((streams, *three), device), 1e-6, 1e-4, 20), mixed)
-    updated = hyper.mhc_update(*to((streams, *mixed[1:], output), device))
-    same(updated, hyper_reference.mhc_update(streams, *mixed[1:], output))
-    three = parameters(n)
-    same(
-        hyper.collapse(*to((streams, *three), device), 1e-6, 1e-4),
-        hyper_reference.collapse(streams, *three, 1e-6, 1e-4),
-    )
+def site(streams: int, rows: int, random: torch.Generator) -> tuple[torch.Tensor, ...]:
+    """Projection, scale and base of `rows` gates, and the norm's weight."""
+    sizes = (rows, streams * HIDDEN), (rows,), (rows,), (HIDDEN,)
+    return tuple(torch.randn(*size, generator=random) * 0.3 for size in sizes)
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 3, 20])
+@pytest.mark.parametrize(("name", "last"), [("ihc_enter", 2.0), ("mhc_enter", 20)])
+def test_hyper_connections(name: str, last: float, tokens: int, device: str) -> None:
+    random, n = random_generator(tokens), 4
+    streams, output = (torch.randn(*s, generator=random) for s in ((tokens, n, HIDDEN), (tokens, HIDDEN)))
+    kernel, twin = getattr(hyper, name), getattr(hyper_reference, name)
+    rows = 2 * n if name == "ihc_enter" else n * (n + 2)
+    one, two, three = site(n, rows, random), site(n, rows, random), site(n, n, random)
+    first = twin(streams[:, :1].expand(-1, n, -1), None, None, *one, 1e-6, 1e-4, last)
+    shared = streams.to(device)[:, :1].expand(-1, n, -1)  # how the embedding enters the first layer
+    same(kernel(shared, None, None, *to(one, device), 1e-6, 1e-4, last), first)
+    pending = streams, first[1], output
+    same(kernel(*to((*pending, *two), device), 1e-6, 1e-4, last), twin(*pending, *two, 1e-6, 1e-4, last))
+    merged = hyper.collapse(*to((*pending, *three), device), 1e-6, 1e-4)
+    same(merged, hyper_reference.collapse(*pending, *three, 1e-6, 1e-4))
+
+
+def test_a_tokens_streams_do_not_depend_on_its_neighbours(device: str) -> None:
+    random, n = random_generator(5), 4
+    streams, output = torch.randn(3, n, HIDDEN, generator=random), torch.randn(3, HIDDEN, generator=random)
+    parts = to((streams, torch.rand(3, n + n * n, generator=random), output), device)
+    parameters = to(site(n, n * (n + 2), random), device)
+    together = hyper.mhc_enter(*parts, *parameters, 1e-6, 1e-4, 20)
+    alone = hyper.mhc_enter(*(part[1:2] for part in parts), *parameters, 1e-6, 1e-4, 20)
+    assert all(torch.equal(a[1:2], b) for a, b in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize("overlap", [False, True])

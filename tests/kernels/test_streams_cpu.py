@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ from kernels.router import reference as router_reference
 from tests.support.compare import relative_rms
 
 pytestmark = pytest.mark.skipif(
-    not can_run("rms_norm", "cpu") or not can_run("ihc_gates", "cpu"), reason="no C compiler on this machine"
+    not can_run("rms_norm", "cpu") or not can_run("ihc_enter", "cpu"), reason="no C compiler on this machine"
 )
 SIZES = [(1, 4, 384), (1, 2, 37), (7, 4, 33), (300, 4, 128), (2, 1, 1), (0, 4, 64)]
 
@@ -44,55 +46,109 @@ def test_rms_norm_of_rows_that_are_not_contiguous_and_tiny() -> None:
     assert relative_rms(norm_reference.rms_norm(x, None, 1e-5), got) < 1e-6
 
 
-def parts(shape: tuple[int, int, int]) -> tuple[torch.Tensor, ...]:
-    tokens, n, hidden = shape
-    generator = torch.Generator().manual_seed(tokens + hidden)
-    streams = torch.randn(tokens, n, hidden, generator=generator)
-    fn = torch.randn(2 * n, n * hidden, generator=generator) / hidden**0.5
-    scale, base = torch.rand(2 * n, generator=generator), torch.randn(2 * n, generator=generator)
-    return streams, fn, scale, base, torch.randn(tokens, hidden, generator=generator)
+@pytest.mark.parametrize("shape", [(1, 384), (5, 37), (1, 1), (0, 16), (700, 96)])
+def test_addition_and_norm_are_the_references(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(shape[1])
+    x, added = torch.randn(*shape, generator=generator), torch.randn(*shape, generator=generator) * 2
+    weight = torch.randn(shape[1], generator=generator)
+    with use("add_rms_norm", "cpu"):
+        total, normed = norm_room.add_rms_norm(x, added, weight, 1e-5)
+    wanted = norm_reference.add_rms_norm(x, added, weight, 1e-5)
+    assert torch.equal(total, wanted[0])
+    assert normed.shape == shape
+    if x.numel():
+        assert relative_rms(wanted[1], normed) < 1e-6
+
+
+KINDS = {"ihc_enter": (lambda n: 2 * n, 2.0), "mhc_enter": (lambda n: n * (n + 2), 20), "collapse": (lambda n: n, None)}
+
+
+class Site:
+    """One token row after another at a site of `kind`, with the output of a block of `before` still to be added."""
+
+    def __init__(self, kind: str, before: str, shape: tuple[int, int, int]) -> None:
+        tokens, n, hidden = shape
+        generator = torch.Generator().manual_seed(tokens + hidden)
+
+        def random(*size: int) -> torch.Tensor:
+            return torch.randn(*size, generator=generator)
+
+        self.kind, rows = kind, KINDS[kind][0](n)
+        self.streams, self.output, self.mix = random(tokens, n, hidden), random(tokens, hidden), None
+        if before == "ihc":
+            self.mix = random(tokens, n)
+        if before == "mhc":
+            self.mix = torch.cat([random(tokens, n), torch.rand(tokens, n * n, generator=generator)], dim=1)
+        last = KINDS[kind][1]
+        parameters = random(rows, n * hidden) / hidden**0.5, random(rows), random(rows), random(hidden), 1e-5, 1e-6
+        self.parameters = parameters if last is None else (*parameters, last)
+
+    def run(self, room: Any, rows: slice = slice(None)) -> tuple[torch.Tensor, ...]:
+        pending = (None, None) if self.mix is None else (self.mix[rows], self.output[rows])
+        result = getattr(room, self.kind)(self.streams[rows], *pending, *self.parameters)
+        return result if isinstance(result, tuple) else (result,)
+
+
+SITES = [
+    ("ihc_enter", ""),
+    ("ihc_enter", "ihc"),
+    ("mhc_enter", ""),
+    ("mhc_enter", "mhc"),
+    ("collapse", "ihc"),
+    ("collapse", "mhc"),
+]
 
 
 @pytest.mark.parametrize("shape", SIZES)
-def test_hyper_connections_are_the_references(shape: tuple[int, int, int]) -> None:
-    streams, fn, scale, base, output = parts(shape)
-    n = shape[1]
-    wanted_x, wanted_post = streams_reference.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
-    with use("ihc_gates", "cpu"), use("ihc_update", "cpu"), use("collapse", "cpu"):
-        x, post = streams_room.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
-        updated = streams_room.ihc_update(streams, post, output)
-        merged = streams_room.collapse(streams, fn[:n], scale[:n], base[:n], 1e-5, 1e-6)
-    pairs = [
-        (wanted_x, x),
-        (wanted_post, post),
-        (streams_reference.ihc_update(streams, post, output), updated),
-        (streams_reference.collapse(streams, fn[:n], scale[:n], base[:n], 1e-5, 1e-6), merged),
-    ]
-    for wanted, got in pairs:
-        assert wanted.shape == got.shape
+@pytest.mark.parametrize(("kind", "before"), SITES)
+def test_hyper_connections_are_the_references(kind: str, before: str, shape: tuple[int, int, int]) -> None:
+    site = Site(kind, before, shape)
+    with use(kind, "cpu"):
+        got = site.run(streams_room)
+    for wanted, actual in zip(site.run(streams_reference), got, strict=True):
+        assert wanted.shape == actual.shape
         if wanted.numel():
-            assert relative_rms(wanted, got) < 2e-6
+            assert relative_rms(wanted, actual) < 1e-6
 
 
-def test_streams_that_share_memory_are_read_right() -> None:
-    streams, fn, scale, base, _ = parts((3, 4, 64))
-    shared = streams[:, :1].expand(-1, 4, -1)  # how the embedding enters the first layer
-    with use("ihc_gates", "cpu"):
-        x, _ = streams_room.ihc_gates(shared, fn, scale, base, 1e-5, 1e-6, 2.0)
-    assert relative_rms(streams_reference.ihc_gates(shared, fn, scale, base, 1e-5, 1e-6, 2.0)[0], x) < 1e-6
+@pytest.mark.parametrize("kind", ["ihc_enter", "mhc_enter"])
+def test_streams_that_share_memory_are_read_right(kind: str) -> None:
+    site = Site(kind, "", (3, 4, 64))
+    site.streams = site.streams[:, :1].expand(-1, 4, -1)  # how the embedding enters the first layer
+    with use(kind, "cpu"):
+        got = site.run(streams_room)
+    assert all(
+        relative_rms(wanted, actual) < 1e-6 for wanted, actual in zip(site.run(streams_reference), got, strict=True)
+    )
 
 
-def test_threads_do_not_change_a_bit() -> None:
-    streams, fn, scale, base, output = parts((600, 4, 256))
+@pytest.mark.parametrize(("kind", "before"), SITES)
+def test_threads_and_neighbours_do_not_change_a_bit(kind: str, before: str) -> None:
+    site = Site(kind, before, (600, 4, 256))
+    threads, results = torch.get_num_threads(), []
+    try:
+        with use(kind, "cpu"):
+            for count in (1, 2, 3):
+                torch.set_num_threads(count)
+                results.append(site.run(streams_room))
+            alone = site.run(streams_room, slice(7, 8))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    assert all(torch.equal(a[7:8], b) for a, b in zip(results[0], alone, strict=True))
+
+
+def test_threads_do_not_change_a_bit_of_a_norm() -> None:
+    x, added = torch.randn(2, 3000, 300, generator=torch.Generator().manual_seed(2))
     before, results = torch.get_num_threads(), []
     try:
-        for threads in (1, 2, 3):
+        for threads in (1, 3):
             torch.set_num_threads(threads)
-            x, post = streams_room.ihc_gates(streams, fn, scale, base, 1e-5, 1e-6, 2.0)
-            results.append((x, post, streams_room.ihc_update(streams, post, output), norm_room.rms_norm(x, None, 1e-5)))
+            results.append((norm_room.rms_norm(x, None, 1e-5), *norm_room.add_rms_norm(x, added, x[0], 1e-5)))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("name", ["rotate_interleaved", "rotate_half_split"])
