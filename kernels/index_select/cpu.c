@@ -4,7 +4,7 @@
    D key width, T entries of a query's sequence, P entries per page. */
 
 #include "../vectors.h"
-#include <stdlib.h>
+#include <omp.h>
 
 enum { KEYS = TILE, MAX_WIDTH = 256, MAX_HEADS = 128 };
 
@@ -45,46 +45,74 @@ INLINE void score_keys(const float *const *key, const float *query, const float 
 /* Order-preserving bits: larger score, larger key; -0 equals +0, NaN equals -inf. */
 INLINE uint32_t ordered(float x) {
     uint32_t bits;
-    if (x != x) x = -INFINITY;
-    if (x == 0.f) x = 0.f;
+    x = x != x ? -INFINITY : x + 0.f;
     memcpy(&bits, &x, 4);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return bits ^ ((uint32_t)((int32_t)bits >> 31) | 0x80000000u);
 }
 
-/* The k best of T scores, ascending positions, equal scores from the lowest position; k < T. */
-static void best(const float *score, int64_t T, int64_t k, int32_t *out) {
-    uint32_t low = 0;
-    int64_t wanted = k; /* how many of the keys that share the digits found so far belong to the result */
-    static const int SHIFT[3] = {21, 10, 0}, BITS[3] = {11, 11, 10};
-    for (int round = 0; round < 3; round++) {
-        int32_t count[2048] = {0};
-        const int above = SHIFT[round] + BITS[round];
-        const uint32_t prefix = round ? low >> above : 0;
-        for (int64_t t = 0; t < T; t++) {
-            const uint32_t key = ordered(score[t]);
-            if (!round || key >> above == prefix) count[key >> SHIFT[round] & ((1u << BITS[round]) - 1)]++;
-        }
-        int bin = (1 << BITS[round]) - 1;
-        while (count[bin] < wanted) wanted -= count[bin--];
-        low |= (uint32_t)bin << SHIFT[round];
-    }
-    for (int64_t t = 0, n = 0; t < T && n < k; t++) {
+enum { BINS = 2048 };
+
+/* The digit of which `wanted` keys are not below, found from the largest; `wanted` is reduced by the keys above it. */
+INLINE uint32_t digit_of(const int32_t *count, int64_t *wanted) {
+    uint32_t bin = BINS - 1;
+    while (count[bin] < *wanted) *wanted -= count[bin--];
+    return bin;
+}
+
+/* The k best of T scores, ascending positions, equal scores from the lowest position; k < T. `left` is scratch of T entries.
+
+   Digits of 11, 11 and 10 bits from the top; after the first, only keys that share it are looked at. No branch depends on a score. */
+static void best(const float *score, int64_t T, int64_t k, int32_t *out, uint32_t *left) {
+    int32_t count[2][BINS];
+    memset(count, 0, sizeof count);
+    for (int64_t t = 0; t < T; t++) count[t & 1][ordered(score[t]) >> 21]++; /* two tables, since neighbours are often alike */
+    for (int i = 0; i < BINS; i++) count[0][i] += count[1][i];
+    int64_t wanted = k, n = 0; /* wanted: how many of the keys that share the digits found so far belong to the result */
+    uint32_t low = digit_of(count[0], &wanted) << 21;
+    for (int64_t t = 0; t < T; t++) {
         const uint32_t key = ordered(score[t]);
-        if (key > low) out[n++] = (int32_t)t;
-        else if (key == low && wanted > 0) { out[n++] = (int32_t)t; wanted--; }
+        left[n] = key;
+        n += key >> 21 == low >> 21;
     }
+    memset(count, 0, sizeof count);
+    for (int64_t i = 0; i < n; i++) count[0][left[i] >> 10 & 2047]++;
+    low |= digit_of(count[0], &wanted) << 10;
+    for (int64_t i = 0; i < n; i++) count[1][left[i] >> 10 == low >> 10 ? left[i] & 1023 : 1024]++;
+    count[1][1024] = 0;
+    low |= digit_of(count[1], &wanted);
+    for (int64_t t = 0, found = 0; found < k; t++) {
+        const uint32_t key = ordered(score[t]);
+        const int equal = key == low && wanted > 0;
+        out[found] = (int32_t)t;
+        found += key > low || equal;
+        wanted -= equal;
+    }
+}
+
+/* The first `seen` of a row of scores: all of them if they are no more than K, -1 behind. */
+INLINE void choose(const float *score, int64_t seen, int64_t K, int32_t *out, uint32_t *left) {
+    if (seen > K) best(score, seen, K, out, left);
+    else for (int64_t t = 0; t < K; t++) out[t] = t < seen ? (int32_t)t : -1;
+}
+
+/* out[N][K] of scores [N][T] among the first visible[n] columns. Rows are independent. left: scratch [threads][T]. */
+void top_positions(const float *scores, const int64_t *visible, int32_t *out, uint32_t *left, int64_t N, int64_t T, int64_t K, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 16)
+    for (int64_t n = 0; n < N; n++)
+        choose(scores + n * T, visible[n] < T ? visible[n] : T, K, out + n * K, left + omp_get_thread_num() * T);
 }
 
 /* out[N][K] int32 = positions, -1 behind the last. queries transposed [N][D][H], weights [N][H]; keys [pages][P][D],
-   bfloat16 if half; page_table [S][table_width]; scores: float scratch [max visible + KEYS]. */
+   bfloat16 if half; page_table [S][table_width]; scores: float scratch [max visible + KEYS];
+   left: scratch [max visible]. */
 void index_select(const float *queries, const float *weights, const void *keys, int half, const int64_t *page_table, const int64_t *sequence,
                   const int64_t *visible, int32_t *out, int64_t N, int64_t H, int64_t D, int64_t P, int64_t table_width, int64_t K,
-                  float *scores, int threads) {
+                  float *scores, uint32_t *left, int threads) {
     for (int64_t n = 0; n < N; n++) {
         const int64_t T = visible[n];
         int32_t *row = out + n * K;
         if (T <= K) {
-            for (int64_t t = 0; t < K; t++) row[t] = t < T ? (int32_t)t : -1;
+            choose(scores, T, K, row, left);
             continue;
         }
         const int64_t *pages = page_table + sequence[n] * table_width;
@@ -105,6 +133,6 @@ void index_select(const float *queries, const float *weights, const void *keys, 
             }
             score_keys(key, queries + n * D * H, weights + n * H, (int)H, (int)D, scores + b * KEYS);
         }
-        best(scores, T, K, row);
+        choose(scores, T, K, row, left);
     }
 }

@@ -1,9 +1,9 @@
-"""Index selection of few queries on the CPU, by the C code in cpu.c."""
+"""Index selection on the CPU by the C code in cpu.c: whole for few queries, behind torch's matrix product for many."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from kernels.index_select import reference
 _SOURCE = Path(__file__).with_name("cpu.c")
 _WIDTH, _PADDING = 256, 4  # longest key; scores written behind the last entry
 _DTYPES = (torch.float32, torch.bfloat16)
+_FEW = 8  # queries up to which reading paged keys in place beats a matrix product over gathered ones
 
 
 @cache
@@ -24,34 +25,55 @@ def _library(*flags: str) -> ctypes.CDLL:
     """The compiled code, after it has agreed with the reference on a small case."""
     code = native.library(_SOURCE, *flags)
     p, n, i = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    code.index_select.argtypes = [p, p, p, i, p, p, p, p, n, n, n, n, n, n, p, i]
-    code.index_select.restype = None
+    code.index_select.argtypes = [p, p, p, i, p, p, p, p, n, n, n, n, n, n, p, p, i]
+    code.top_positions.argtypes = [p, p, p, p, n, n, n, i]
+    code.index_select.restype = code.top_positions.restype = None
     random = torch.Generator().manual_seed(0)
     queries, weights = torch.randn(2, 5, 32, generator=random), torch.randn(2, 5, generator=random)
     keys, table = torch.randn(3, 8, 32, generator=random), torch.tensor([[2, 0, 1]])
     case = (queries, weights, keys, table, torch.tensor([0, 0]), torch.tensor([23, 17]), 6)
-    if not torch.equal(_select(code, *case), reference.index_select(*case)):
+    expected, scores, seen = (
+        reference.index_select(*case),
+        torch.randn(3, 40, generator=random),
+        torch.tensor([40, 5, 9]),
+    )
+    tops = _top(code, scores, seen, 7), reference.top_positions(scores, seen, 7)
+    if not torch.equal(_select(code, *case), expected) or not torch.equal(*tops):
         raise Unsuitable("the compiled code fails its self-test on this processor")
     return code
 
 
 def suits(name: str, case: Case | None) -> None:
-    """Few queries over float32 or bfloat16 keys; many queries are better off in torch's matrix product."""
+    """Float32 or bfloat16 keys."""
     if case is not None:
         if case.device != "cpu":
             raise Unsuitable(f"it runs on the CPU, not on {case.device}")
-        if case.dtype not in _DTYPES or case.shape != "few queries":
-            raise Unsuitable("it is for few queries over float32 or bfloat16 keys")
+        if case.dtype not in _DTYPES:
+            raise Unsuitable("it is for float32 or bfloat16 keys")
     _library()
 
 
 def index_select(
     queries: Tensor, weights: Tensor, keys: Tensor, page_table: Tensor, sequence: Tensor, visible: Tensor, k: int
 ) -> Tensor:
-    """See the reference; keys contiguous, at most 256 wide and a multiple of 16, else the reference runs."""
-    if keys.shape[2] > _WIDTH or keys.shape[2] % 16 or not keys.is_contiguous():
-        return reference.index_select(queries, weights, keys, page_table, sequence, visible, k)
+    """See the reference. Few queries need keys that are contiguous, at most 256 wide and a multiple of 16."""
+    if queries.shape[0] > _FEW or keys.shape[2] > _WIDTH or keys.shape[2] % 16 or not keys.is_contiguous():
+        top = partial(_top, _library())
+        return reference.select_by_blocks(queries, weights, keys, page_table, sequence, visible, k, top)
     return _select(_library(), queries, weights, keys, page_table, sequence, visible, k)
+
+
+def _top(code: ctypes.CDLL, scores: Tensor, visible: Tensor, k: int) -> Tensor:
+    """`reference.top_positions`."""
+    rows, columns = scores.shape
+    out = torch.empty(rows, min(k, columns), dtype=torch.int32)
+    scores, seen = scores.contiguous(), visible.long().contiguous()
+    threads = native.threads(20 * rows * columns)
+    left = torch.empty(threads, columns, dtype=torch.int32)
+    code.top_positions(
+        scores.data_ptr(), seen.data_ptr(), out.data_ptr(), left.data_ptr(), rows, columns, out.shape[1], threads
+    )
+    return out
 
 
 def _select(
@@ -73,11 +95,11 @@ def _select(
     transposed, gates = transposed.contiguous(), gates.contiguous()
     table, owner, seen = page_table.long().contiguous(), sequence.long().contiguous(), visible.long().contiguous()
     out = torch.empty(queries.shape[0], width, dtype=torch.int32)
-    scores = torch.empty(longest + _PADDING)
+    scores, left = torch.empty(longest + _PADDING), torch.empty(longest, dtype=torch.int32)
     code.index_select(
         transposed.data_ptr(), gates.data_ptr(), keys.data_ptr(), keys.dtype == torch.bfloat16, table.data_ptr(),
         owner.data_ptr(), seen.data_ptr(), out.data_ptr(), queries.shape[0], gates.shape[1], keys.shape[2],
-        keys.shape[1], table.shape[1], width, scores.data_ptr(),
+        keys.shape[1], table.shape[1], width, scores.data_ptr(), left.data_ptr(),
         native.threads(2 * longest * gates.shape[1] * keys.shape[2]),
     )  # fmt: skip
     return out

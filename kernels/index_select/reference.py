@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,20 @@ def index_select(
     sequence int [N], the page-table row of each query; visible int [N], how many entries of its sequence it may see.
     Returns int32 [N, K], min(k, longest visible) <= K <= k, ascending positions, -1 behind the last one.
     """
+    return select_by_blocks(queries, weights, keys, page_table, sequence, visible, k, top_positions)
+
+
+def select_by_blocks(
+    queries: Tensor,
+    weights: Tensor,
+    keys: Tensor,
+    page_table: Tensor,
+    sequence: Tensor,
+    visible: Tensor,
+    k: int,
+    top: Callable[[Tensor, Tensor, int], Tensor],
+) -> Tensor:
+    """`index_select` with scores of a bounded number of queries at once; `top` picks as `top_positions` does."""
     if keys.dtype == torch.uint8:
         keys = unpack_index_keys(keys, queries.shape[2])
     width = min(k, int(visible.max())) if visible.numel() else 0
@@ -34,7 +50,7 @@ def index_select(
         block = max(1, _SCORE_BUFFER // (queries.shape[1] * entries))
         for part in rows.split(block):
             scores = index_scores(queries[part], weights[part], own)
-            picked = top_positions(scores, visible[part], k)
+            picked = top(scores, visible[part], k)
             chosen[part, : picked.shape[1]] = picked
     return chosen
 

@@ -19,6 +19,7 @@ from tests.kernels.cases import AttentionCase, SelectionCase, attentions, select
 from tests.support.compare import relative_rms
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+SCORES = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.0, float("-inf"), float("nan"), 3e38])
 INSTRUCTION_SETS = [(), ("-mno-avx512f",), ("-mno-avx512f", "-mno-avx2", "-mno-avx")]
 
 
@@ -34,6 +35,40 @@ def test_selection_is_the_references(name: str, case: SelectionCase, flags: tupl
 def test_selection_over_bfloat16_keys(name: str, case: SelectionCase) -> None:
     with use("index_select", "cpu"):
         assert torch.equal(index_select(*case), reference.index_select(*case)), name
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "case"), list(selections()))
+def test_selection_of_many_queries(name: str, case: SelectionCase) -> None:
+    queries, weights, keys, table, sequence, visible, k = case
+    times = -(-20 // max(len(queries), 1))
+    many = (
+        queries.repeat(times, 1, 1), weights.repeat(times, 1), keys, table, sequence.repeat(times),
+        visible.repeat(times), k,
+    )  # fmt: skip
+    with use("index_select", "cpu"):
+        assert torch.equal(index_select(*many), reference.index_select(*many)), name
+
+
+@needs_compiler
+@given(
+    st.lists(st.lists(SCORES, min_size=40, max_size=40), min_size=1, max_size=4), st.integers(1, 41), st.integers(0, 40)
+)
+@settings(max_examples=200, deadline=None)
+def test_top_positions_are_the_references(scores: list[list[float]], k: int, visible: int) -> None:
+    case = torch.tensor(scores), torch.full((len(scores),), visible), k
+    assert torch.equal(select_cpu._top(select_cpu._library(), *case), top_positions(*case))
+
+
+@needs_compiler
+def test_top_positions_of_long_rows_with_many_threads() -> None:
+    random = torch.Generator().manual_seed(1)
+    scores = torch.randn(100, 5000, generator=random)
+    scores[::3] = scores[::3].round()  # many ties
+    scores[1] = 0.25
+    seen = torch.randint(0, 5001, (100,), generator=random)
+    for k in (1, 511, 2048, 5000):
+        assert torch.equal(select_cpu._top(select_cpu._library(), scores, seen, k), top_positions(scores, seen, k))
 
 
 @needs_compiler
@@ -54,9 +89,6 @@ def test_attention_over_bfloat16_rows_repeats_bitwise() -> None:
             assert all(torch.equal(first, sparse_attention(*case)) for _ in range(5)), name
         expected = attention_reference.sparse_attention(*case)
         assert (first.double() - expected).norm() <= 5e-3 * expected.double().norm(), name
-
-
-SCORES = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.0, float("-inf"), float("nan"), 3e38])
 
 
 @given(
