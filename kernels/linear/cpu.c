@@ -30,6 +30,7 @@ INLINE void tile(const float *x, const void *w, float *y, int64_t I, int64_t x_s
         for (int t = 0; t < tokens; t++) own[t] = load(x + t * x_stride + i);
         for (int r = 0; r < rows; r++) {
             const v16 weight = load_row(row_of(w, r * I, half), i, half);
+            __builtin_prefetch(row_of(w, (r + rows) * I + i, half)); /* the next tile; rows are too short for the processor to guess */
             for (int t = 0; t < tokens; t++) acc[r][t] += weight * own[t];
         }
     }

@@ -1,9 +1,13 @@
-"""Dense products of few tokens on the CPU by the C code in cpu.c: weights pass through memory once, as they are kept."""
+"""Dense products on the CPU with weights as they are kept: they pass through memory once.
+
+Few tokens: the C code in cpu.c. Many: blocks of weights are widened into a buffer that stays in the processor's cache.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +16,12 @@ from torch import Tensor
 
 from kernels import native
 from kernels.choose import Case, Unsuitable
-from kernels.linear import reference
+from kernels.linear import FEW_TOKENS, reference
+from kernels.swiglu import swiglu
 
 _SOURCE = Path(__file__).with_name("cpu.c")
+_WIDENED = 1 << 20  # float32 weights in the buffer for many tokens
+_local = threading.local()
 
 
 @cache
@@ -45,7 +52,7 @@ def _library() -> ctypes.CDLL:
 
 
 def suits(name: str, case: Case | None) -> None:
-    """Few float32 tokens on the CPU, weights float32 or bfloat16."""
+    """Float32 tokens on the CPU, weights bfloat16, or float32 if the tokens are few."""
     if case is not None:
         if case.device != "cpu" or case.dtype != torch.float32:
             raise Unsuitable("it is for float32 activations on the CPU")
@@ -53,13 +60,15 @@ def suits(name: str, case: Case | None) -> None:
         weight, tokens = case.shape
         if weight not in (torch.float32, torch.bfloat16):
             raise Unsuitable("it is for float32 or bfloat16 weights")
-        if tokens != "few":
+        if tokens != "few" and (weight == torch.float32 or name == "headwise_linear"):
             raise Unsuitable("torch is faster for many tokens")
     _library()
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """See the reference."""
+    if x.shape[0] > FEW_TOKENS:
+        return _widened(x, weight)
     return _linear(_library(), x if x.stride(-1) == 1 else x.contiguous(), weight)
 
 
@@ -67,12 +76,28 @@ def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor, limit: float | None) -> 
     """See the reference."""
     if gate_up.dtype != down.dtype:  # a checkpoint may store them unlike
         return reference.gated_mlp(x, gate_up, down, limit)
+    if x.shape[0] > FEW_TOKENS:
+        return _widened(swiglu(_widened(x, gate_up), limit), down)
     return _mlp(_library(), x if x.stride(-1) == 1 else x.contiguous(), gate_up, down, limit)
 
 
 def headwise_linear(x: Tensor, weight: Tensor) -> Tensor:
     """See the reference."""
     return _headwise(_library(), x if x.stride(-1) == 1 else x.contiguous(), weight)
+
+
+def _widened(x: Tensor, weight: Tensor) -> Tensor:
+    """The product block by block through this thread's buffer."""
+    outputs, inputs = weight.shape
+    rows, out = max(1, _WIDENED // max(inputs, 1)), x.new_empty(x.shape[0], outputs)
+    buffer: Tensor | None = getattr(_local, "buffer", None)
+    if buffer is None or buffer.numel() < rows * inputs:
+        buffer = _local.buffer = torch.empty(max(rows * inputs, _WIDENED))
+    for first in range(0, outputs, rows):
+        part = weight[first : first + rows]
+        wide = buffer[: part.numel()].view(part.shape).copy_(part)
+        torch.mm(x, wide.T, out=out[:, first : first + rows])
+    return out
 
 
 def _linear(code: ctypes.CDLL, x: Tensor, weight: Tensor) -> Tensor:

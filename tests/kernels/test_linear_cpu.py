@@ -100,11 +100,22 @@ def test_no_tokens():
         assert headwise_linear(torch.zeros(0, 2, 8), torch.zeros(2, 8, 5)).shape == (0, 2, 5)
 
 
-def test_many_tokens_are_not_for_the_c_code():
-    many = torch.zeros(FEW_TOKENS + 1, 8)
+@pytest.mark.parametrize("sizes", [(33, 5, 8), (40, 300, 700), (64, 7, 1000), (33, 3, 1001), (33, 9, 99)])
+def test_many_tokens_block_by_block(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kernels.linear.cpu._WIDENED", 1000)
+    tokens, outputs, inputs = sizes
+    random = torch.Generator().manual_seed(sum(sizes))
+    x, weight = torch.randn(tokens, inputs, generator=random), torch.randn(outputs, inputs, generator=random).bfloat16()
+    with use("linear", "cpu"):
+        assert close(linear(x, weight), reference.linear(x, weight))
+    gate_up, down = weight[: outputs // 2 * 2], torch.randn(9, outputs // 2, generator=random).bfloat16()
+    with use("gated_mlp", "cpu"):
+        assert close(gated_mlp(x, gate_up, down, 1.0), reference.gated_mlp(x, gate_up, down, 1.0))
+
+
+def test_many_tokens_with_wide_weights_are_left_to_torch():
     with use("linear", "cpu"), pytest.raises(KernelUnavailable, match="torch is faster"):
-        linear(many, torch.zeros(5, 8))
-    assert linear(many, torch.zeros(5, 8, dtype=torch.bfloat16)).dtype == torch.float32
+        linear(torch.zeros(FEW_TOKENS + 1, 8), torch.zeros(5, 8))
 
 
 def test_other_cases_are_refused():
