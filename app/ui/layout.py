@@ -24,6 +24,7 @@ class Parts:
 
     place: Any
     kick: Any
+    taken: Any
     pulse: Any
     new: Any
     import_: Any
@@ -93,6 +94,7 @@ def _build_hidden(parts: dict[str, Any]) -> None:
     # The place is kept by the page, not by the server, so that an open page survives a restart of the app.
     parts["place"] = gr.Textbox(visible="hidden", elem_id="place")
     parts["kick"] = gr.Textbox(visible="hidden", elem_id="kick")
+    parts["taken"] = gr.Textbox(visible="hidden", elem_id="taken")
     parts["pulse"] = gr.Timer(1.0, active=False)
 
 

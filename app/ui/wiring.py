@@ -13,11 +13,23 @@ from gradio.data_classes import FileData
 
 from app.assets import Sample
 from app.store import ReplySettings
-from app.ui.handlers import Change, Handlers
+from app.ui.handlers import Handlers
 from app.ui.layout import Parts
+from app.ui.shown import Change
 
 _REMEMBER = "(place) => { sessionStorage.setItem('dayzero-place', place || ''); return []; }"
 _REMEMBERED = "() => [sessionStorage.getItem('dayzero-place') || '']"
+# What was sent leaves the composer when it is stored; words typed since then stay.
+_SENDING = """(...values) => {
+  const {text, files} = values[1];
+  window.dayzeroSent = {text, paths: files.map((file) => file.path)};
+  return values;
+}"""
+_TAKEN = """(composed) => {
+  const {text, paths} = window.dayzeroSent;
+  const rest = composed.text.startsWith(text) ? composed.text.slice(text.length) : composed.text;
+  return [{text: rest, files: composed.files.filter((file) => !paths.includes(file.path))}];
+}"""
 _FOCUS = "() => { window.dayzero && window.dayzero.focusComposer(); return []; }"
 _LEAVE_SIDEBAR = "() => { window.dayzero && window.dayzero.leaveSidebar(); return []; }"
 
@@ -73,7 +85,7 @@ class _Wire:
 def _outputs(parts: Parts) -> list[Any]:
     p = parts
     return [
-        p.place, p.kick, p.list, p.model_line, p.title, p.rename_open, p.export_open, p.delete_open, p.rename_panel,
+        p.place, p.kick, p.taken, p.list, p.model_line, p.title, p.rename_open, p.export_open, p.delete_open, p.rename_panel,
         p.rename_text, p.export_panel, p.export, p.delete_panel, p.memory_panel, p.memory, p.settings_panel, p.system,
         p.temperature, p.max_tokens, p.seed, p.thinking, p.older, p.empty, p.examples_row, *p.examples, p.samples_row,
         p.transcript, p.live, p.live_line, p.actions_row, p.previous, p.versions, p.following, p.go_on, p.composer,
@@ -89,6 +101,8 @@ def _updates(p: Parts, change: Change) -> dict[Any, Any]:
             updates[part] = change[key]
     if change.get("follow"):
         updates[p.kick] = uuid.uuid4().hex
+    if change.get("taken"):
+        updates[p.taken] = uuid.uuid4().hex
     if "list" in change:
         updates[p.list] = gr.update(choices=change["list"], value=change["chosen"])
     if change.get("notice"):
@@ -162,8 +176,6 @@ def _set_composer(p: Parts, change: Change, updates: dict[Any, Any]) -> None:
         wanted |= {"submit_btn": not change["answering"], "stop_btn": change["answering"]}
     if change.get("arrived"):
         wanted["interactive"] = True
-    if "composer" in change:
-        wanted["value"] = change["composer"]
     if wanted:
         updates[p.composer] = gr.update(**wanted)
 
@@ -229,17 +241,22 @@ def _connect_writing(p: Parts, handlers: Handlers, wire: _Wire) -> None:
     def send(page_id: str, place: str, composed: Any, *values: Any) -> Change:
         return handlers.send(page_id, place, composed, _settings(values))
 
-    def start_example(page_id: str, place: str, text: str, *values: Any) -> Change:
-        return handlers.send(page_id, place, {"text": text, "files": []}, _settings(values))
+    def start(page_id: str, place: str, text: str, files: list[str], values: tuple[Any, ...]) -> Change:
+        change = handlers.send(page_id, place, {"text": text, "files": files}, _settings(values))
+        return {**change, "taken": False}  # what is in the composer is another message
 
-    wire.short(p.composer.submit, send, [p.place, p.composer, *settings]).then(None, None, None, js=_FOCUS)
+    def start_example(page_id: str, place: str, text: str, *values: Any) -> Change:
+        return start(page_id, place, text, [], values)
+
+    sent = wire.short(p.composer.submit, send, [p.place, p.composer, *settings], js=_SENDING)
+    sent.then(None, None, None, js=_FOCUS)
+    p.taken.change(None, [p.composer], [p.composer], js=_TAKEN, api_visibility="private")
     for button in p.examples:
         wire.short(button.click, start_example, [p.place, button, *settings]).then(None, None, None, js=_FOCUS)
     for button, sample in p.samples:
 
         def start_sample(page_id: str, place: str, *values: Any, sample: Sample = sample) -> Change:
-            composed = {"text": sample.question, "files": [str(sample.path)]}
-            return handlers.send(page_id, place, composed, _settings(values))
+            return start(page_id, place, sample.question, [str(sample.path)], values)
 
         wire.short(button.click, start_sample, [p.place, *settings]).then(None, None, None, js=_FOCUS)
     wire.short(p.composer.stop, handlers.stop, [p.place]).then(None, None, None, js=_FOCUS)

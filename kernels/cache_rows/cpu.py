@@ -50,9 +50,11 @@ def _agree(expected: Callable[..., None], got: Callable[..., None], widths: tupl
 
 
 def suits(name: str, case: Case | None) -> None:
-    """float32 rows on the CPU."""
-    if case is not None and (case.device != "cpu" or case.dtype != torch.float32):
-        raise Unsuitable("it is for float32 rows on the CPU")
+    """float32 rows on the CPU, pools of float32, bfloat16 or packed rows."""
+    if case is not None and (
+        case.device != "cpu" or case.dtype != torch.float32 or case.shape not in (*_NUMBERS, torch.uint8)
+    ):
+        raise Unsuitable("it is for float32 rows on the CPU, written as float32, bfloat16 or packed")
     _library()
 
 

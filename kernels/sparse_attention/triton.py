@@ -3,6 +3,7 @@
 Sizes: N queries, H heads in blocks of BH, rows in tiles of BK, C latent width, R rope width, S splits.
 Logits are kept times log2(e); the running maximum starts at -1e30, never at -inf. One softmax runs over both sources.
 Row formats: 0 plain, 656 and 584 packed (see kernels/cache_rows), decoded to bfloat16 as they are read.
+Nothing that grows with a conversation is compiled in: at most two sizes of tile and of combination, split or not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,6 +21,7 @@ from kernels.gpu import interpreted, multiprocessors, require_gpu
 from kernels.sparse_attention.reference import Rows
 
 _LOG2_E = 1.4426950408889634
+_UNIT = 16  # lists are padded to a multiple, so that the compiler may count on it
 
 
 def suits(name: str, case: Case | None) -> None:
@@ -70,20 +73,20 @@ def _joined(a_ptr, b_ptr, in_a, SOURCES: tl.constexpr):
         return a_ptr
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["units_a", "units_b"], do_not_specialize_on_alignment=["share"])
 def _attention_kernel(
     q_ptr,  # [N, H, C], strides given
     q_rope_ptr,  # [N, H, R], strides given
-    latent_a, rope_a, scale_a, slots_a,  # first source; slots [N, count_a]
+    latent_a, rope_a, scale_a, slots_a,  # first source; slots [N, 16 units_a]
     latent_b, rope_b, scale_b, slots_b,  # second source
     sinks_ptr,  # float32 [H]
     out_ptr,  # [N, H, C]
-    parts_ptr,  # float32 [N, S, H, C], with SPLITS > 1
+    parts_ptr,  # float32 [N, S, H, C], written if SPLIT
     sums_ptr,  # float32 [N, S, H, 2]: peak, total
     scale,
-    count_a,
-    count_b,
-    share,  # tiles of the joined list per split
+    units_a,
+    units_b,
+    share,  # tiles of the joined list per split; one is compiled apart, without a loop
     q_row, q_head, rope_row, rope_head,
     H: tl.constexpr,
     BH: tl.constexpr,
@@ -92,7 +95,7 @@ def _attention_kernel(
     R: tl.constexpr,
     RP: tl.constexpr,
     BK: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,
     FORMAT: tl.constexpr,
     SOURCES: tl.constexpr,
     SINKS: tl.constexpr,
@@ -119,6 +122,7 @@ def _attention_kernel(
     acc = tl.zeros([BH, WIDE], tl.float32)
     peak = tl.full([BH], -1e30, tl.float32)
     total = tl.zeros([BH], tl.float32)
+    count_a, count_b = units_a * 16, units_b * 16
     ahead = tl.cdiv(count_a, BK) * BK
     end = ahead
     if SOURCES == 2:
@@ -151,7 +155,12 @@ def _attention_kernel(
         peak = higher
         acc = tl.dot(weight.to(COMPUTE), x, acc * fade[:, None], input_precision=PRECISION)
     inside = known[:, None] & (c < C)[None, :]
-    if SPLITS == 1:
+    if SPLIT:
+        row = (n * tl.num_programs(1) + split) * H + h
+        tl.store(parts_ptr + row[:, None] * C + c[None, :], acc, mask=inside)
+        tl.store(sums_ptr + row * 2, peak, mask=known)
+        tl.store(sums_ptr + row * 2 + 1, total, mask=known)
+    else:
         if SINKS:
             sink = tl.load(sinks_ptr + h, mask=known, other=0.0) * 1.4426950408889634
             higher = tl.maximum(peak, sink)
@@ -160,43 +169,46 @@ def _attention_kernel(
             acc = acc * fade[:, None]
         result = tl.where(total > 0.0, 1.0 / total, 0.0)[:, None] * acc
         tl.store(out_ptr + (n * H + h)[:, None] * C + c[None, :], result.to(out_ptr.dtype.element_ty), mask=inside)
-    else:
-        row = (n * SPLITS + split) * H + h
-        tl.store(parts_ptr + row[:, None] * C + c[None, :], acc, mask=inside)
-        tl.store(sums_ptr + row * 2, peak, mask=known)
-        tl.store(sums_ptr + row * 2 + 1, total, mask=known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
     parts_ptr,  # float32 [N, S, H, C]
     sums_ptr,  # float32 [N, S, H, 2]
     sinks_ptr,  # float32 [H]
     out_ptr,  # [N, H, C]
+    splits,
     H: tl.constexpr,
     C: tl.constexpr,
     BC: tl.constexpr,
-    SPLITS: tl.constexpr,
-    PADDED: tl.constexpr,
+    BS: tl.constexpr,
     SINKS: tl.constexpr,
 ):
+    """BC channels of one head; BS splits are loaded at a time."""
     n = (tl.program_id(0) // H).to(tl.int64)
     h = tl.program_id(0) % H
-    c, s = tl.program_id(1) * BC + tl.arange(0, BC), tl.arange(0, PADDED)
-    known = s < SPLITS
-    row = (n * SPLITS + s) * H + h
-    peaks = tl.load(sums_ptr + row * 2, mask=known, other=-1e30)
-    totals = tl.load(sums_ptr + row * 2 + 1, mask=known, other=0.0)
-    peak = tl.max(peaks, 0)
+    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    peak = tl.full((), -1e30, tl.float32)
+    total = tl.full((), 0.0, tl.float32)
+    mixed = tl.zeros([BC], tl.float32)
+    for first in tl.range(0, splits, BS, num_stages=1):
+        s = first + tl.arange(0, BS)
+        known = s < splits
+        row = (n * splits + s) * H + h
+        parts = tl.load(parts_ptr + row[:, None] * C + c[None, :], mask=known[:, None] & (c < C)[None, :], other=0.0)
+        peaks = tl.load(sums_ptr + row * 2, mask=known, other=-1e30)
+        totals = tl.load(sums_ptr + row * 2 + 1, mask=known, other=0.0)
+        higher = tl.maximum(peak, tl.max(peaks, 0))
+        fade, weight = tl.exp2(peak - higher), tl.exp2(peaks - higher)
+        total = total * fade + tl.sum(totals * weight, 0)
+        mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)
+        peak = higher
     if SINKS:
         sink = tl.load(sinks_ptr + h) * 1.4426950408889634
-        peak = tl.maximum(peak, sink)
-    fade = tl.exp2(peaks - peak)
-    total = tl.sum(totals * fade, 0)
-    if SINKS:
-        total += tl.exp2(sink - peak)
-    parts = tl.load(parts_ptr + row[:, None] * C + c[None, :], mask=known[:, None] & (c < C)[None, :], other=0.0)
-    mixed = tl.sum(parts * fade[:, None], 0)
+        higher = tl.maximum(peak, sink)
+        fade = tl.exp2(peak - higher)
+        total = total * fade + tl.exp2(sink - higher)
+        mixed = mixed * fade
     result = tl.where(total > 0.0, mixed / total, 0.0)
     tl.store(out_ptr + (n * H + h) * C + c, result.to(out_ptr.dtype.element_ty), mask=c < C)
 
@@ -212,6 +224,8 @@ class _Source(NamedTuple):
 
 def _source(rows: Rows) -> _Source:
     slots = rows.slots.contiguous()
+    if slots.shape[1] % _UNIT:
+        slots = F.pad(slots, (0, -slots.shape[1] % _UNIT), value=-1)
     latent = rows.latent
     assert latent.is_contiguous() and (rows.rope is None or rows.rope.is_contiguous())
     if latent.dtype != torch.uint8:
@@ -277,17 +291,17 @@ def sparse_attention(
     assert r.stride(2) == 1
     _attention_kernel[(programs, splits)](
         q_latent, r, a.latent, a.rope, a.scale, a.slots, b.latent, b.rope, b.scale, b.slots,
-        q_latent if sinks is None else sinks, out, scratch, sums, scale * _LOG2_E, a.listed, b.listed, share,
+        q_latent if sinks is None else sinks, out, scratch, sums, scale * _LOG2_E, a.listed // _UNIT, b.listed // _UNIT, share,
         q_latent.stride(0), q_latent.stride(1), r.stride(0), r.stride(1),
         H=heads, BH=block_heads, C=width, WIDE=wide, R=rope, RP=max(16, triton.next_power_of_2(max(rope, 1))), BK=tile,
-        SPLITS=splits, FORMAT=a.format, SOURCES=len(sources), SINKS=sinks is not None,
+        SPLIT=splits > 1, FORMAT=a.format, SOURCES=len(sources), SINKS=sinks is not None,
         COMPUTE=tl.float32 if exact else tl.bfloat16, PRECISION="ieee" if exact else "tf32",
         STAGES=cut.stages, num_warps=cut.warps,
     )  # fmt: skip
     if splits > 1:
         block = min(wide, 128)
         _combine_kernel[(queries * heads, triton.cdiv(width, block))](
-            scratch, sums, q_latent if sinks is None else sinks, out, H=heads, C=width, BC=block, SPLITS=splits,
-            PADDED=triton.next_power_of_2(splits), SINKS=sinks is not None, num_warps=4,
+            scratch, sums, q_latent if sinks is None else sinks, out, splits, H=heads, C=width, BC=block,
+            BS=16 if splits <= 16 else 64, SINKS=sinks is not None, num_warps=4,
         )  # fmt: skip
     return out

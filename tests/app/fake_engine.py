@@ -1,7 +1,7 @@
 """An engine for tests: the public face of the real one, scripted answers, no torch.
 
 The last user text is the script: `slow` reads slowly, `long` writes many pieces, `think` thinks first,
-`fail` raises, `break` raises something unexpected, `queue` waits, `forever` never ends, `restore` and `notice` speak
+`fail` raises, `break` raises something unexpected, `queue` waits for `go`, `forever` never ends, `restore` and `notice` speak
 of saved state; else an echo."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engine.events import Event, Finished, Notice, Prefill, Queued, Restored, St
 from engine.messages import Message, ReplyOptions
 
 PIECE_S = 0.01
+READ_S = 0.05  # one of the 600 steps in which `slow` reads: nobody waits for its end
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class FakeEngine:
     sessions: dict[str, FakeSession] = field(default_factory=dict)
     most_at_once: int = 0
     at_once: int = 0
+    go: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def open(
@@ -143,11 +145,11 @@ class FakeSession:
                 yield Restored(restored, 45.0)
             if "queue" in script:
                 yield Queued(1)
-                time.sleep(0.3)
+                self.engine.go.wait(60)
             total = 1800
-            steps = 100 if "slow" in script else 2
+            steps = 600 if "slow" in script else 2
             for step in range(1, steps + 1):
-                if self.cancelled.wait(0.05 if "slow" in script else 0.0):
+                if self.cancelled.wait(READ_S if "slow" in script else 0.0):
                     break
                 yield Prefill(total * step // steps, total)
             prefilled = time.monotonic()

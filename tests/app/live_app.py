@@ -79,7 +79,7 @@ class LiveApp:
         return self
 
     def wait_until_up(self) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while time.monotonic() < end:
             assert self.process is not None
             assert self.process.poll() is None, self.output()
@@ -97,13 +97,13 @@ class LiveApp:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.interrupt()
             try:
-                self.process.wait(15)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
 

@@ -45,7 +45,7 @@ def run(*arguments, stdin=None, fake=True, cwd=ROOT, env=None):
     paths = {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, *start, *map(str, arguments)],
-        cwd=cwd, check=False, input=stdin, capture_output=True, text=True, timeout=60, 
+        cwd=cwd, check=False, input=stdin, capture_output=True, text=True, timeout=180,
         env={**os.environ, **paths, **(env or {})},
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_ctrl_c_is_quiet(model):
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.read(4) == "word"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
 
 

@@ -17,7 +17,7 @@ def handlers(chats: Chats) -> Handlers:
     return Handlers(chats)
 
 
-def until(condition, timeout_s=5.0):
+def until(condition, timeout_s=60.0):
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -40,14 +40,15 @@ def merged(changes):
     return shown
 
 
-def test_sending_shows_the_message_and_then_the_answer(handlers):
+def test_sending_shows_the_message_and_then_the_answer(handlers, engine):
     handlers.arrive("tab", "")
-    first = send(handlers, "hello")
-    assert first["composer"] is None and first["answering"] and first["follow"] and texts(first) == ["hello"]
+    first = send(handlers, "hello queue")
+    assert first["taken"] and first["answering"] and first["follow"] and texts(first) == ["hello queue"]
+    engine.go.set()
     shown = merged(handlers.follow("tab", first["place"]))
     assert not shown["answering"] and shown["live"] == [] and shown["live_line"] == ""
     assert texts(shown)[-1].startswith("You said: hello")
-    assert shown["list"][0][0] == "hello" and shown["chosen"] == parse_place(shown["place"])[0]
+    assert shown["list"][0][0] == "hello queue" and shown["chosen"] == parse_place(shown["place"])[0]
 
 
 def test_an_answer_that_ends_while_it_is_shown_leaves_no_stale_page(handlers, chats, monkeypatch):
@@ -68,7 +69,7 @@ def test_an_answer_that_ends_while_it_is_shown_leaves_no_stale_page(handlers, ch
 def test_refusals_keep_what_was_typed(handlers, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"nonsense")
     for change in (send(handlers, " "), send(handlers, "x", files=[tmp_path / "bad.png"])):
-        assert "composer" not in change and change["notice"]
+        assert "taken" not in change and change["notice"]
     assert handlers.chats.store.list() == []
     (tmp_path / "good.png").write_bytes(png_bytes())
     shown = send(handlers, "x", files=[tmp_path / "good.png"])
@@ -78,7 +79,7 @@ def test_refusals_keep_what_was_typed(handlers, tmp_path):
 def test_a_second_message_during_an_answer_is_refused(handlers):
     first = send(handlers, "forever")
     again = send(handlers, "more", first["place"])
-    assert "still being written" in again["notice"] and "composer" not in again
+    assert "still being written" in again["notice"] and "taken" not in again
     handlers.stop("tab", first["place"])
 
 
@@ -122,7 +123,7 @@ def test_a_stale_tab_is_shown_the_news_instead_of_overwriting(handlers):
     first = send(handlers, "one", page="one")
     done = merged(handlers.follow("one", first["place"]))
     stale = send(handlers, "two", first["place"], page="two")
-    assert "changed elsewhere" in stale["notice"] and "composer" not in stale
+    assert "changed elsewhere" in stale["notice"] and "taken" not in stale
     assert stale["place"] == done["place"] and len(stale["transcript"]) == 2
 
 
@@ -168,7 +169,7 @@ def test_stop_at_once_and_continue(handlers):
     until(lambda: "Reading" in next(stream)["live_line"])
     started = time.monotonic()
     stopped = handlers.stop("tab", first["place"])
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 5  # of 30 s that the reading takes
     assert not stopped["answering"] and stopped["go_on"] and "stopped" in texts(stopped)[-1]
     last = merged(stream)
     assert last["live_line"] == "" and not last["answering"]
@@ -219,6 +220,7 @@ def test_only_the_last_messages_are_shown(handlers, chats):
 
 def test_search(handlers):
     merged(handlers.follow("tab", send(handlers, "about cats")["place"]))
+    handlers.new("tab")
     merged(handlers.follow("tab", send(handlers, "about dogs")["place"]))
     assert [title for title, _ in handlers.search("tab", "CATS")["list"]] == ["about cats"]
     assert len(handlers.search("tab", "")["list"]) == 2

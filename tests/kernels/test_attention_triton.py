@@ -8,6 +8,7 @@ import torch
 from kernels.cache_rows import reference as rows_reference
 from kernels.sparse_attention import Rows, reference
 from tests.kernels.cases import AttentionCase, attentions, listed, random_generator, to
+from tests.kernels.variants import spy
 from tests.support.compare import cosine, relative_rms
 
 kernels = pytest.importorskip("kernels.sparse_attention.triton")
@@ -24,6 +25,30 @@ def test_exact_rows(name: str, case: AttentionCase, device: str) -> None:
     expected = reference.sparse_attention(*case)
     assert actual.isfinite().all(), name
     assert off(actual, expected) < 3e-6, name
+
+
+@pytest.mark.parametrize(("splits", "sinks"), [(2, True), (16, False), (17, True), (65, False)])
+def test_splits_are_combined(splits: int, sinks: bool, device: str) -> None:
+    """One tile per split; the last splits of a list are empty, and the list's length is no round number."""
+    random = random_generator(splits)
+    q, sink = torch.randn(1, 2, 16, generator=random), torch.randn(2, generator=random) if sinks else None
+    width = splits * 16 - 3
+    slots = listed(random, 1, width, 40, [width * 3 // 4])
+    case = (q, None, (Rows(torch.randn(40, 16, generator=random), None, slots),), 0.5, sink)
+    actual = kernels.sparse_attention(*to(case, device), kernels.Tiles(16, splits, 1, 4))
+    assert off(actual, reference.sparse_attention(*case)) < 3e-6
+
+
+@pytest.mark.parametrize("second", [0, 20])
+def test_a_growing_list_compiles_next_to_nothing(second: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = spy(monkeypatch, kernels, "_attention_kernel", "_combine_kernel", launch=False)
+    monkeypatch.setattr(kernels, "multiprocessors", lambda device: 48)
+    pool, q = torch.zeros(50, 16, device=device), torch.zeros(1, 2, 16, device=device)
+    for count in range(1, 2100):
+        lists = [torch.zeros(1, n, dtype=torch.int64, device=device) for n in (second, count) if n]
+        kernels.sparse_attention(q, None, tuple(Rows(pool, None, slots) for slots in lists), 0.5, None)
+    assert len([v for v in seen if v[0] == "_attention_kernel"]) <= 3, "whole, one tile per split, more"
+    assert len([v for v in seen if v[0] == "_combine_kernel"]) == 2
 
 
 @pytest.mark.gpu
