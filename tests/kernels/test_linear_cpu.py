@@ -108,7 +108,7 @@ def test_many_tokens_block_by_block(sizes: tuple[int, int, int], monkeypatch: py
     x, weight = torch.randn(tokens, inputs, generator=random), torch.randn(outputs, inputs, generator=random).bfloat16()
     with use("linear", "cpu"):
         assert close(linear(x, weight), reference.linear(x, weight))
-    gate_up, down = weight[: outputs // 2 * 2], torch.randn(9, outputs // 2, generator=random).bfloat16()
+    gate_up, down = weight[: outputs // 2 * 2] * inputs**-0.5, torch.randn(9, outputs // 2, generator=random).bfloat16()
     with use("gated_mlp", "cpu"):
         assert close(gated_mlp(x, gate_up, down, 1.0), reference.gated_mlp(x, gate_up, down, 1.0))
 
