@@ -93,7 +93,7 @@ class Batch:
 def build_batch(chunks: Sequence[Chunk], cache: KvCache, trace: Trace | None = None) -> Batch:
     """Lay the chunks end to end. Each conversation appears once."""
     device, page = cache.device, cache.layout.page_tokens
-    counts = [len(c.token_ids) for c in chunks]
+    counts = [c.token_ids.shape[0] for c in chunks]
     width = max(len(c.sequence.pages) for c in chunks)
     table = torch.tensor([c.sequence.pages + [0] * (width - len(c.sequence.pages)) for c in chunks])
     spans, positions, logit_rows, embeddings, first = [], [], [], [], 0
@@ -109,7 +109,7 @@ def build_batch(chunks: Sequence[Chunk], cache: KvCache, trace: Trace | None = N
             embeddings.append(((rows + first).to(device), values.to(device)))
         first += count
     position = torch.cat(positions)
-    sequence = torch.repeat_interleave(torch.arange(len(chunks)), torch.tensor(counts))
+    sequence = torch.cat([torch.full((count,), row) for row, count in enumerate(counts)])
     slots = table[sequence, position // page] * page + position % page
     is_image = None
     if any(c.is_image is not None for c in chunks):

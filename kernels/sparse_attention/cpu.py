@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from functools import cache
 from pathlib import Path
 
@@ -19,14 +20,7 @@ _SOURCE = Path(__file__).with_name("cpu.c")
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-class _Source(ctypes.Structure):
-    _fields_ = [
-        ("latent", ctypes.c_void_p),
-        ("rope", ctypes.c_void_p),
-        ("slots", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("half", ctypes.c_int64),
-    ]
+_SOURCES = struct.Struct("=QQQqq")  # one Source of cpu.c: latent, rope, slots, their number, whether bfloat16
 
 
 @cache
@@ -94,22 +88,17 @@ def _attend(
         )
     q, r, sink = q.contiguous(), None if r is None else r.contiguous(), None if sink is None else sink.contiguous()
     slots = [rows.slots.long().contiguous() for rows in sources]
-    array = (_Source * len(sources))(
-        *(
-            _Source(
-                rows.latent.data_ptr(),
-                None if rows.rope is None or r is None else rows.rope.data_ptr(),
-                listed.data_ptr(),
-                listed.shape[1],
-                rows.latent.dtype == torch.bfloat16,
-            )
-            for rows, listed in zip(sources, slots, strict=True)
+    described, count = [], 0
+    for (latent, rope, _), listed in zip(sources, slots, strict=True):
+        keys = 0 if rope is None or r is None else rope.data_ptr()
+        described.append(
+            _SOURCES.pack(latent.data_ptr(), keys, listed.data_ptr(), listed.shape[1], latent.dtype == torch.bfloat16)
         )
-    )
-    weights = q.new_empty(queries, q.shape[1], sum(listed.shape[1] for listed in slots))
+        count += listed.shape[1]
+    weights = q.new_empty(queries, q.shape[1], count)
     out = torch.empty_like(q)
     code.sparse_attention(
-        q.data_ptr(), None if r is None else r.data_ptr(), array, len(sources), scale,
+        q.data_ptr(), None if r is None else r.data_ptr(), b"".join(described), len(sources), scale,
         None if sink is None else sink.data_ptr(), weights.data_ptr(), out.data_ptr(), queries, q.shape[1], width,
         0 if r is None else r.shape[2], native.threads(4 * weights.numel() * width),
     )  # fmt: skip
