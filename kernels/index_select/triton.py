@@ -4,7 +4,7 @@ Sizes: B queries, G programs per query, N entries a query sees, D key width, H h
 A score is handled as its key: an int32 in the order of the floats (-0 is +0, NaN is -inf).
 
 1 score    every program scores a run of entries, keeps the keys, and counts them in a histogram of 32 bins per octave
-           (positive scores; the rest is bin 0). With GUESS it counts only keys above a lower bound of its own.
+           (positive scores; the rest is bin 0). Of many entries it counts only keys above a lower bound of its own.
 2 bound    after a grid barrier all programs find the bin of the K-th key. If a guess was too high, everything is
            counted after all; if the bin is too full, it is split again, in the end down to one value: a pure tie.
 3 collect  keys of that bin go to one candidate list; after a second barrier all programs find the exact last key and
@@ -12,11 +12,12 @@ A score is handled as its key: an int32 in the order of the floats (-0 is +0, Na
 
 Nothing can overflow: the candidate list is used only when the bin fits.
 Scratch memory cleans itself for the next launch. All programs of a launch must be resident together.
+Grid and scratch follow the width of the page table, which may be padded; how many entries a query sees is known only on
+the device. Programs without entries of their own wait at the barriers.
 """
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -35,6 +36,9 @@ _ROUNDS = 5  # splits that can be needed: one around zero, then 31 bits in steps
 _CANDIDATES = 512  # three counts of so many fit an int32
 FEW_QUERIES = 8
 _BUFFER = 1 << 26  # scores held at once while many queries are served
+_KEPT_QUERIES = 64  # up to here the cleared scratch of many queries is kept between launches
+_GUESS_FROM = 16384  # entries; below, counting them all costs less than guessing
+_GUESS_FROM_SCORED = 4096  # same where one program serves a query
 _CONTROL = 16  # int32 words: 0 last barrier, 1 candidate count, 2 highest guess, 3 .. the other barriers in turn
 _LOWEST = tl.constexpr(-2147483648)
 _FIRST = tl.constexpr((127 - 16) << 23)  # the bits of 2^-16, where bin 1 begins
@@ -48,7 +52,7 @@ def suits(name: str, case: Case | None) -> None:
 
 
 @triton.jit
-def _barrier(counter, G: tl.constexpr):
+def _barrier(counter, G):
     """Wait until all G programs of this query have come here; what they wrote before is visible afterwards."""
     tl.debug_barrier()
     if G > 1:
@@ -140,18 +144,31 @@ def _scores(
 
 
 @triton.jit
-def _guess(key, length, K, N, z, SCAN: tl.constexpr):
+def _deviations(share):
+    """How far above the mean, in deviations, a little more than three times this share of normal scores lies.
+
+    Within 4.5e-4 (Abramowitz and Stegun, 26.2.23).
+    """
+    t = tl.sqrt(-2.0 * tl.log(tl.minimum(3.5 * share + 0.002, 0.45)))
+    over = 2.515517 + t * (0.802853 + t * 0.010328)
+    return t - over / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
+
+
+@triton.jit
+def _guess(key, length, K, N, SCAN: tl.constexpr):
     """A key that is very probably not above the K-th of all N, judged by the first `length` of `key`.
 
-    Scores z deviations above the mean, and less, are tried; the highest is taken that leaves more of these entries
-    above it than belong to the result on average, by 5.5 deviations and 5. If none does, everything counts.
+    Two scores above the mean are tried; the higher one is taken that leaves more of these entries above it than
+    belong to the result on average, by 5.5 deviations and 5. If none does, everything counts.
     """
+    share = K.to(tl.float32) / N.to(tl.float32)
+    z = _deviations(share)
     real = tl.arange(0, SCAN) < length
     x = tl.where(real, (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True), 0.0)
     number = length.to(tl.float32)
     mean = tl.sum(x, 0) / number
     deviation = tl.sqrt(tl.maximum(tl.sum(x * x, 0) / number - mean * mean, 0.0))
-    expected = K.to(tl.float32) * number / N.to(tl.float32)
+    expected = share * number
     rank = (expected + 5.5 * tl.sqrt(expected) + 5.0).to(tl.int32)
     high, low = _ordered(mean + z * deviation), _ordered(mean + 0.5 * z * deviation)
     ones = (key >= high).to(tl.int32) + ((key >= low).to(tl.int32) << 16)
@@ -159,7 +176,7 @@ def _guess(key, length, K, N, z, SCAN: tl.constexpr):
     return tl.where((counts & 65535) >= rank, high, tl.where((counts >> 16) >= rank, low, -2147483648))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["K", "table_width"], do_not_specialize_on_alignment=["G", "guess_from"])
 def _select_kernel(
     q_ptr,  # [B, H, D]
     w_ptr,  # float32 [B, H]
@@ -177,8 +194,8 @@ def _select_kernel(
     table_width,
     page_stride,
     room,
-    z,
-    G: tl.constexpr,
+    G,  # one is compiled apart, without barriers
+    guess_from,
     GROUPS: tl.constexpr,
     H: tl.constexpr,
     HEADS: tl.constexpr,
@@ -187,7 +204,6 @@ def _select_kernel(
     BN: tl.constexpr,
     SCAN: tl.constexpr,
     SINGLE: tl.constexpr,
-    GUESS: tl.constexpr,
     BINS: tl.constexpr,
     COPIES: tl.constexpr,
     ROUNDS: tl.constexpr,
@@ -213,7 +229,7 @@ def _select_kernel(
             q_ptr + b * (H * D), w_ptr + b * H, k_ptr, s_ptr, table_ptr + tl.load(sequence_ptr + b) * table_width, out,
             keys_ptr + b * room, hist_ptr + b * ((COPIES + ROUNDS) * BINS),
             candidates_ptr + b * (2 * CANDIDATES), control_ptr + b * (CONTROL + 2 * GROUPS),
-            N, K, page_stride, z, c, G, GROUPS, H, HEADS, D, PAGE, BN, SCAN, SINGLE, GUESS, BINS, COPIES, ROUNDS, CANDIDATES,
+            N, K, page_stride, guess_from, c, G, GROUPS, H, HEADS, D, PAGE, BN, SCAN, SINGLE, BINS, COPIES, ROUNDS, CANDIDATES,
             CONTROL, PACKED, PRECISION, STAGES, SCORED, STOP,
         )  # fmt: skip
 
@@ -221,9 +237,9 @@ def _select_kernel(
 @triton.jit
 def _select(
     q_ptr, w_ptr, k_ptr, s_ptr, pages_ptr, out, keys_ptr, hist_ptr, candidates_ptr, control_ptr,
-    N, K, page_stride, z, c, G: tl.constexpr, GROUPS: tl.constexpr, H: tl.constexpr, HEADS: tl.constexpr,
+    N, K, page_stride, guess_from, c, G, GROUPS: tl.constexpr, H: tl.constexpr, HEADS: tl.constexpr,
     D: tl.constexpr, PAGE: tl.constexpr, BN: tl.constexpr, SCAN: tl.constexpr, SINGLE: tl.constexpr,
-    GUESS: tl.constexpr, BINS: tl.constexpr,
+    BINS: tl.constexpr,
     COPIES: tl.constexpr, ROUNDS: tl.constexpr, CANDIDATES: tl.constexpr, CONTROL: tl.constexpr, PACKED: tl.constexpr,
     PRECISION: tl.constexpr, STAGES: tl.constexpr, SCORED: tl.constexpr, STOP: tl.constexpr,
 ):  # fmt: skip
@@ -252,9 +268,9 @@ def _select(
         tl.store(control_ptr + 1, 0)
     kept_key = tl.load(own + scan, mask=scan < length, other=_LOWEST)
     guess = tl.full((), -2147483648, tl.int32)
-    if GUESS:
-        if length > 0:
-            guess = _guess(kept_key, tl.minimum(length, SCAN), K, N, z, SCAN)
+    guessing = guess_from <= N
+    if guessing & (length > 0):
+        guess = _guess(kept_key, tl.minimum(length, SCAN), K, N, SCAN)
         tl.atomic_max(control_ptr + 2, _bin_of(guess, BINS), sem="relaxed", scope="gpu")
     if STOP > 0:
         for t in range(0, length, SCAN):
@@ -274,19 +290,18 @@ def _select(
         h = _counts(hist_ptr, BINS, COPIES)
         h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
         t_bin, above, inside = _bound(h, K)
-        if GUESS:
-            if t_bin <= tl.load(control_ptr + 2, cache_modifier=".cg"):
-                # Some program guessed too high: count what was left out, once everybody has looked at the counts.
-                _barrier(control_ptr + arrived + 1, G)
-                for t in range(0, length, SCAN):
-                    key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
-                    bin_ = _bin_of(key, BINS)
-                    _add_bins(hist, bin_, (t + scan < length) & (key < guess) & (bin_ > 0))
-                _barrier(control_ptr + arrived + 2, G)
-                arrived += 2
-                h = _counts(hist_ptr, BINS, COPIES)
-                h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
-                t_bin, above, inside = _bound(h, K)
+        if guessing & (t_bin <= tl.load(control_ptr + 2, cache_modifier=".cg")):
+            # Some program guessed too high: count what was left out, once everybody has looked at the counts.
+            _barrier(control_ptr + arrived + 1, G)
+            for t in range(0, length, SCAN):
+                key = tl.load(own + t + scan, mask=t + scan < length, other=_LOWEST)
+                bin_ = _bin_of(key, BINS)
+                _add_bins(hist, bin_, (t + scan < length) & (key < guess) & (bin_ > 0))
+            _barrier(control_ptr + arrived + 2, G)
+            arrived += 2
+            h = _counts(hist_ptr, BINS, COPIES)
+            h = tl.where(bins == 0, N - tl.sum(tl.where(bins > 0, h, 0), 0), h)
+            t_bin, above, inside = _bound(h, K)
         low = ((t_bin.to(tl.int64) - 1) << _BIN_BITS) + _FIRST
         high = low + _BIN_WIDTH
         if t_bin == 0:
@@ -330,7 +345,7 @@ def _select(
 @triton.jit
 def _collect(
     out, own, kept_key, hist_ptr, candidates_ptr, control_ptr, N, K, c, base, length, low, high, above, inside,
-    G: tl.constexpr, GROUPS: tl.constexpr, SCAN: tl.constexpr, SINGLE: tl.constexpr, BINS: tl.constexpr,
+    G, GROUPS: tl.constexpr, SCAN: tl.constexpr, SINGLE: tl.constexpr, BINS: tl.constexpr,
     COPIES: tl.constexpr, ROUNDS: tl.constexpr, CANDIDATES: tl.constexpr, CONTROL: tl.constexpr, STOP: tl.constexpr,
 ):  # fmt: skip
     """Step 3: `above` keys are at least `high`, `inside` lie in low .. high - 1, of which K - above are wanted."""
@@ -436,7 +451,7 @@ def _nth(offset, real, width, wanted):
     return bottom
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["Q", "table_width"])
 def _score_kernel(
     q_ptr,  # [Q, H, D]
     w_ptr,  # float32 [Q, H]
@@ -508,9 +523,12 @@ class _Scratch(NamedTuple):
 _scratch: dict[tuple[object, ...], _Scratch] = {}
 
 
-def _new_scratch(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
-    groups = triton.next_power_of_2(programs)
+def _groups(programs: int, device: torch.device) -> int:
+    """Room for the counts of all programs of a query: one size for a device, since kernels are compiled for it."""
+    return 1 if programs == 1 else triton.next_power_of_2(2 * multiprocessors(device))
 
+
+def _new_scratch(device: torch.device, queries: int, programs: int, room: int) -> _Scratch:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int32, device=device)
 
@@ -518,7 +536,7 @@ def _new_scratch(device: torch.device, queries: int, programs: int, room: int) -
         torch.empty(queries, room, dtype=torch.int32, device=device),
         zeros(queries, _COPIES + _ROUNDS, _BINS),
         zeros(queries, 2, _CANDIDATES),
-        zeros(queries, _CONTROL + 2 * groups),
+        zeros(queries, _CONTROL + 2 * _groups(programs, device)),
     )
 
 
@@ -531,12 +549,12 @@ def _scratch_for(device: torch.device, queries: int, programs: int, room: int) -
 
 
 class Tiles(NamedTuple):
-    """How a launch is cut: programs per query, entries per tile and per scan, whether to guess, warps, pipeline stages."""
+    """How a launch is cut: programs per query, entries per tile and per scan, entries from which to guess, warps, stages."""
 
     programs: int
     tile: int
     scan: int
-    guess: bool
+    guess_from: int
     warps: int
     stages: int
 
@@ -548,7 +566,7 @@ def tiles_for(queries: int, entries: int, processors: int, page: int) -> Tiles:
     share = -(-entries // programs)
     tile = min(page, 64) if share <= 1024 or page < 64 else 128
     scan = max(64, min(512, 1 << max(share - 1, 1).bit_length()))
-    return Tiles(programs, max(16, tile), scan, entries >= 16384, 4, 6)
+    return Tiles(programs, max(16, tile), scan, _GUESS_FROM, 4, 6)
 
 
 def index_select(
@@ -588,8 +606,13 @@ def _launch_scored(
     """Score a bounded number of queries into scratch memory, then select with one program each."""
     (count, heads, width), packed = queries.shape, keys.dtype == torch.uint8
     entries = page_table.shape[1] * page
-    tiles = Tiles(1, 1024, 1024, entries >= 4096, 4, 3)
-    scratch = _new_scratch(keys.device, count, 1, entries + 1024)
+    tiles = Tiles(1, 1024, 1024, _GUESS_FROM_SCORED, 4, 3)
+    room = triton.cdiv(entries, 16) * 16 + 1024
+    if count <= _KEPT_QUERIES:
+        cleared = _scratch_for(keys.device, triton.next_power_of_2(count), 1, 0)
+    else:
+        cleared = _new_scratch(keys.device, count, 1, 0)
+    scratch = cleared._replace(keys=torch.empty(count, room, dtype=torch.int32, device=keys.device))
     padded = max(16, triton.next_power_of_2(heads))
     together = max(1, 128 // padded)
     span = 4096 if entries > 32768 else 1024
@@ -605,7 +628,7 @@ def _launch_scored(
         count,
         page_table.stride(0),
         keys.stride(0),
-        scratch.keys.shape[1],
+        room,
         H=heads,
         HEADS=padded,
         D=width,
@@ -619,11 +642,6 @@ def _launch_scored(
         num_warps=8,
     )
     _launch(queries, weights, keys, page_table, sequence, visible, out, page, tiles, scratch)
-
-
-def _deviations(share: float) -> float:
-    """How far above the mean, in deviations, a little more than three times this share of normal scores lies."""
-    return NormalDist().inv_cdf(1 - min(0.45, 3.5 * share + 0.002))
 
 
 def _bucket(entries: int) -> int:
@@ -688,11 +706,9 @@ def _launch(
     scored = scratch is not None  # the keys are there already
     assert keys.is_contiguous() and page_table.stride(1) == 1 and out.is_contiguous()
     assert not packed or queries.dtype == torch.float8_e4m3fn, "packed index keys want e4m3 queries"
-    entries = page_table.shape[1] * page
-    most, room = _bucket(entries), _bucket(entries) + 1024
+    most = _bucket(page_table.shape[1] * page)
     if scratch is None:
-        scratch = _scratch_for(keys.device, count, tiles.programs, room)
-    room = scratch.keys.shape[1]
+        scratch = _scratch_for(keys.device, count, tiles.programs, most + 1024)
     queries = queries.contiguous() if packed else queries.to(keys.dtype).contiguous()
     _select_kernel[(count * tiles.programs,)](
         queries,
@@ -710,10 +726,10 @@ def _launch(
         out.shape[1],
         page_table.stride(0),
         keys.stride(0),
-        room,
-        _deviations(out.shape[1] / max(entries, 1)),
-        G=tiles.programs,
-        GROUPS=triton.next_power_of_2(tiles.programs),
+        scratch.keys.shape[1],
+        tiles.programs,
+        tiles.guess_from,
+        GROUPS=_groups(tiles.programs, keys.device),
         H=heads,
         HEADS=max(16, triton.next_power_of_2(heads)),
         D=width,
@@ -721,7 +737,6 @@ def _launch(
         BN=tiles.tile,
         SCAN=tiles.scan,
         SINGLE=triton.cdiv(triton.cdiv(most, tiles.tile), tiles.programs) * tiles.tile <= tiles.scan,
-        GUESS=tiles.guess,
         BINS=_BINS,
         COPIES=_COPIES,
         ROUNDS=_ROUNDS,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import pytest
 import torch
 
 from kernels.index_select import reference
 from tests.kernels.cases import SelectionCase, selection, selections, to
+from tests.kernels.variants import spy
 
+triton = pytest.importorskip("triton")
 kernels = pytest.importorskip("kernels.index_select.triton")
 
 
@@ -25,6 +29,66 @@ def test_positions_are_the_references(name: str, case: SelectionCase, device: st
     first = check(case, device, name)
     repeats = 20 if device == "cuda" else 1
     assert all(torch.equal(first, kernels.index_select(*to(case, device)).cpu()) for _ in range(repeats))
+
+
+@pytest.mark.parametrize("name", ["ordinary", "mostly zero", "negative", "all equal", "NaN keys"])
+def test_a_guess_never_changes_the_positions(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_GUESS_FROM", 0)
+    check(dict(selections())[name], device, name)
+
+
+@pytest.mark.parametrize("factor", [1, 30])
+def test_a_guess_that_is_too_high_is_noticed(factor: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times 30 the first entries, which the guess looks at, lie far above the others, and too few above the guess."""
+    monkeypatch.setattr(kernels, "_GUESS_FROM", 0)
+    queries, weights, keys, table, *rest = selection(12, 2, 16, [900], 150)
+    keys[table[0, :32]] *= factor
+    check((queries, weights.abs(), keys, table, *rest), device)
+
+
+@triton.jit
+def _deviations_kernel(share_ptr, out_ptr):
+    at = triton.language.arange(0, 16)
+    triton.language.store(out_ptr + at, kernels._deviations(triton.language.load(share_ptr + at)))
+
+
+def test_deviations_are_those_of_the_normal_distribution(device: str) -> None:
+    share = torch.logspace(-4, -0.01, 16, device=device)
+    actual = torch.empty_like(share)
+    _deviations_kernel[(1,)](share, actual)
+    expected = [NormalDist().inv_cdf(1 - min(0.45, 3.5 * x + 0.002)) for x in share.tolist()]
+    assert torch.allclose(actual.cpu(), torch.tensor(expected), atol=1e-3)
+
+
+@pytest.mark.parametrize("queries", [2, 10])
+def test_a_padded_page_table_changes_nothing(queries: int, device: str) -> None:
+    """A table wider than any conversation, and rows nobody asks for; what lies behind the visible entries is never read."""
+    case = selection(11, 2, 16, [75, 130, *[20] * (queries - 2)], 16)
+    *before, table, sequence, visible, k = case
+    wide = torch.full((queries + 3, 40), 1 << 40)
+    wide[:queries, : table.shape[1]] = table
+    for n, count in enumerate(visible.tolist()):
+        wide[n, -(-count // 8) :] = 1 << 40
+    assert torch.equal(check((*before, wide, sequence, visible, k), device)[:, :k], check(case, device)[:, :k])
+
+
+def test_a_growing_conversation_compiles_next_to_nothing(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one page to a million entries, for one query and several: the compact layout's keys."""
+    seen = spy(monkeypatch, kernels, "_select_kernel", "_score_kernel", launch=False)
+    monkeypatch.setattr(kernels, "interpreted", lambda: False)
+    monkeypatch.setattr(kernels, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(kernels, "_scratch", {})
+    monkeypatch.setattr(kernels, "_resident", {})
+    pool = torch.zeros(2, 64 * 132, dtype=torch.uint8, device=device)
+    for count in (1, 2, 3, 5, 8, 9, 64):
+        q = torch.zeros(count, 64, 128, device=device).to(torch.float8_e4m3fn)
+        w, row = torch.zeros(count, 64, device=device), torch.zeros(count, dtype=torch.int64, device=device)
+        for pages in (1, 2, 15, 16, 17, 100, 500, 513, 1024, 2048, 5000, 16384):
+            table = torch.zeros(1, pages, dtype=torch.int64, device=device)
+            kernels.index_select(q, w, pool, table, row, row, 2048)
+    checked = [v for v in seen if v[0] == "_select_kernel" and ("launch_cooperative_grid", True) in v]
+    assert len(checked) <= 5, "scans of 256 and 512 entries, one or several per program, two tiles"
+    assert len(seen) <= 2 * 5 + 2 + 2, "with and without the check; one program per query; two spans of scoring"
 
 
 def test_a_growing_conversation_reuses_its_scratch(device: str) -> None:
