@@ -13,6 +13,6 @@ def _key(x: Tensor, weight: Tensor, *_: object) -> Case:
     return Case(x.device.type, x.dtype, (weight.dtype, "few" if x.shape[0] <= FEW_TOKENS else "many"))
 
 
-gated_mlp = operator("gated_mlp", _key, __name__, "cpu")
+gated_mlp = operator("gated_mlp", _key, __name__, "triton", "cpu")
 headwise_linear = operator("headwise_linear", _key, __name__, "cpu")
 linear = operator("linear", _key, __name__, "cpu")
