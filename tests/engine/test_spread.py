@@ -5,6 +5,7 @@ Everything runs with the CPU as the device; where there is a GPU, also there, wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -26,6 +27,7 @@ from engine.model.workspace import Fp8Workspace, WorkspaceExperts
 from engine.runtime import Runtime, describe, open_runtime
 from kernels.choose import OPERATORS, use
 from kernels.experts import FEW_TOKENS, Fp8Matrix, MxFp4Matrix, PackedExpert
+from tests.bench.spread import measure
 from tests.engine.family_runner import one_thread
 from tests.engine.helpers import copy_of, patch, scored
 from tests.support import compare
@@ -415,12 +417,14 @@ def test_experts_kept_in_ram_are_read_once() -> None:
 # ---------------------------------------------------------------- whole models
 
 
+SMALL = EngineSettings(device="cuda", cache_tokens=2048, max_batch=2, prefill_chunk_tokens=1)
+
+
 def plan_of_a_small_gpu(path: Path, ram: int, monkeypatch: pytest.MonkeyPatch) -> MemoryPlan:
     """A GPU that has room for about half of the experts."""
-    wishes = EngineSettings(device="cuda", cache_tokens=2048, max_batch=2, prefill_chunk_tokens=1)
 
     def plan(gpu: int) -> MemoryPlan:
-        return describe(path, wishes, Machine(ram, ram, (Gpu("small", gpu, gpu),))).plan
+        return describe(path, SMALL, Machine(ram, ram, (Gpu("small", gpu, gpu),))).plan
 
     with monkeypatch.context() as patch:
         patch.setattr("engine.runtime.can_run", lambda *_: True)
@@ -462,6 +466,27 @@ def test_a_spread_model_gives_the_numbers_of_a_resident_one(
     assert spread.expert_use is not None and everything.expert_use is not None
     assert everything.expert_use.hit_rate == 1.0 > spread.expert_use.hit_rate > 0.2
     assert (spread.expert_use.from_disk > 0) == (ram < 1 << 20)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_spread_checkpoint_on_a_gpu(oracle_case: Callable[..., OracleCase], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, from a plan for less memory than there is."""
+    case = oracle_case("deepseek_v4")
+    resident = open_runtime(case.path, SMALL)
+    free = int(plan_of_a_small_gpu(case.path, 1 << 33, monkeypatch).budget_bytes / 0.92) + 1
+    monkeypatch.setattr("engine.runtime.probe_machine", lambda: Machine(1 << 33, 1 << 33, (Gpu("small", free, free),)))
+    spread = open_runtime(case.path, SMALL)
+    assert (resident.described.plan.experts, spread.described.plan.experts) == ("packed", "spread")
+    for chunk in (120, 50):
+        few, whole = (scored(runtime, case, chunk) for runtime in (spread, resident))
+        assert torch.equal(few["logits"], whole["logits"])
+    assert spread.expert_use is not None and 0.2 < spread.expert_use.hit_rate < 1.0
+
+
+def test_the_benchmark_runs() -> None:
+    lines = measure(CPU, SHAPE, shares(20, 72, 2, layers=2, experts=36), [FEW_TOKENS + 1])
+    assert [line.split(",")[0] for line in lines[2:]] == ["1 token"] * 3 + [f"{FEW_TOKENS + 1} tokens"]
+    assert [re.findall(r"([\d.]+) experts copied", line) for line in lines[2:5]] == [["0.0"], ["3.0"], ["6.0"]]
 
 
 def test_damaged_scales_are_found_at_start(
