@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import torch
+from platformdirs import user_cache_path
 
 from kernels.choose import Unsuitable
 
@@ -26,24 +27,9 @@ _log = logging.getLogger(__name__)
 _HEADERS = [Path(__file__).with_name(name) for name in ("vectors.h", "pool.h")]
 _POOL = Path(__file__).with_name("pool.c")  # threads that all libraries share
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-pthread", "-fopenmp", "-fno-math-errno")
-_MACHINE_CODE = "-march=native"
-
-
 _ONE_THREAD = 250_000  # floating-point operations
 
-
-class _Place:
-    """Where compiled libraries are kept; `directory` None means the default below the home directory."""
-
-    directory: Path | None = None
-
-
 _loaded: dict[tuple[Path, tuple[str, ...]], ctypes.CDLL | Unsuitable] = {}
-
-
-def keep_in(directory: Path) -> None:
-    """Keep compiled libraries in `directory` (made on demand, readable by this user only)."""
-    _Place.directory = directory
 
 
 def library(source: Path, *flags: str) -> ctypes.CDLL:
@@ -105,7 +91,7 @@ def _compile(compiler: str, source: Path, flags: tuple[str, ...], target: Path) 
 
 def _directory() -> Path:
     """The cache directory; refused unless this user alone can write to it, since its content is executed."""
-    directory = _Place.directory or Path.home() / ".cache" / "dayzero" / "kernels"
+    directory = user_cache_path("dayzero", appauthor=False) / "kernels"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     state = directory.stat()
     if hasattr(os, "getuid") and (state.st_uid != os.getuid() or state.st_mode & 0o022):

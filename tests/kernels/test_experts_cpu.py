@@ -106,12 +106,14 @@ def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch) 
 
 @needs_compiler
 def test_a_directory_others_can_write_is_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(native._Place, "directory", tmp_path)
+    monkeypatch.setattr(native, "user_cache_path", lambda *_, **__: tmp_path)
     monkeypatch.setattr(native, "_loaded", {})
-    tmp_path.chmod(0o777)
+    directory = tmp_path / "kernels"
+    directory.mkdir()
+    directory.chmod(0o777)
     with pytest.raises(Unsuitable, match="written to by other users"):
         native.library(cpu._SOURCE)
-    tmp_path.chmod(0o700)
+    directory.chmod(0o700)
     native._loaded.clear()
     native.library(cpu._SOURCE)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".so"}
+    assert {path.suffix for path in directory.iterdir()} == {".so"}
