@@ -300,7 +300,6 @@ class Session:
             stream=stream,
             eos_ids=runtime.eos_ids,
             max_tokens=engine._max_tokens(options),
-            penalised=sampling.repetition_penalty != 1.0,
             cancelled=cancelled,
         )
         if engine._state is not None and not cancelled.is_set():

@@ -49,7 +49,6 @@ class Request:
     stream: AnswerStream
     eos_ids: frozenset[int]
     max_tokens: int | None
-    penalised: bool
     events: queue.SimpleQueue[Event | EngineError | None] = field(default_factory=queue.SimpleQueue)
     cancelled: threading.Event = field(default_factory=threading.Event)
     state: Literal["waiting", "prefill", "decode", "done"] = "waiting"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from engine.cache.cache import KvCache
 from engine.chat.prompt import Prompt
@@ -23,6 +22,7 @@ from engine.events import Finished, FinishReason, Prefill, Queued
 from engine.generation.keeper import StateKeeper
 from engine.generation.pictures import EncodedPictures
 from engine.generation.request import Conversation, Request
+from engine.generation.sampler import next_tokens
 from engine.model.batch import Chunk, build_batch
 from engine.model.loader import LoadedModel
 
@@ -285,7 +285,8 @@ class Scheduler:
     def _step(self, chunks: list[tuple[Request, Chunk]]) -> None:
         logits = self._model.transformer(build_batch([c for _, c in chunks], self._cache))
         self.steps += 1
-        row = 0
+        wanting = [request for request, chunk in chunks if chunk.want_logits == "last"]
+        tokens = iter(next_tokens(logits, [(request.sampler, request.tokens) for request in wanting]))
         for request, chunk in chunks:
             assert request.conversation.sequence is not None
             request.fed += len(chunk.token_ids)
@@ -302,22 +303,17 @@ class Scheduler:
                 if request.fed - self._sealed_tokens(request) >= SEAL_EVERY_TOKENS:
                     self._seal(request)
             if chunk.want_logits == "last":
-                row += 1
                 try:
-                    self._next_token(request, logits[row - 1])
+                    self._next_token(request, next(tokens))
                 except Exception as error:
                     self._fail(error, [request])
 
-    def _next_token(self, request: Request, logits: Tensor) -> None:
+    def _next_token(self, request: Request, token: int | Exception) -> None:
+        if isinstance(token, Exception):
+            raise token
         if request.state == "prefill":
             request.state = "decode"
             request.first_token = request.first_token or time.perf_counter()
-        seen = (
-            torch.tensor(sorted(t for t in set(request.tokens) if t < len(logits)), device=logits.device)
-            if request.penalised
-            else None
-        )
-        token = request.sampler(logits, seen)
         if token in request.eos_ids:
             self._finish(request, "stop")
             return

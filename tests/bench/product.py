@@ -116,7 +116,6 @@ class Product:
         """Read a prompt and answer it; with `saved`, from the state on disk."""
         request = Request(
             self.scheduler.conversation(name), prompt, Sampler(GREEDY, self._device), _Mute(), frozenset(), answer_tokens,
-            False,
         )  # type: ignore[arg-type]  # fmt: skip
         wait(self._device)
         request.started = start = time.perf_counter()

@@ -115,7 +115,6 @@ def _request(engine: Engine, reading: Reading, length: int, key: str, steps: int
         stream=AnswerStream(engine._runtime.tokens, None, None, False, ()),
         eos_ids=frozenset(),
         max_tokens=steps,
-        penalised=False,
     )
 
 
