@@ -19,8 +19,10 @@ from engine.families import find_family
 from engine.families.base import Config, Family
 from engine.generation.defaults import FILE as GENERATION_FILE
 from engine.generation.defaults import check_defaults
+from engine.memory.expert_plan import ExpertFacts, OnGpu
 from engine.memory.machine import Machine, probe_machine
-from engine.memory.plan import ExpertFacts, MemoryPlan, plan_memory
+from engine.memory.plan import MemoryPlan, cache_rows, plan_memory
+from engine.model.expert_groups import ExpertShape
 from engine.model.experts import ExpertCache
 from engine.model.loader import (
     CheckpointWeights,
@@ -32,8 +34,9 @@ from engine.model.loader import (
     narrow_linears,
 )
 from engine.model.spec import ModelSpec, Moe
+from engine.model.spread import ExpertUse, SpreadMemory
 from engine.model.weights import Parameter
-from engine.model.workspace import workspace_bytes
+from engine.model.workspace import Fp8Workspace
 from engine.settings import EngineSettings
 from engine.vision.reader import ImageReader
 from kernels.choose import can_run
@@ -115,10 +118,20 @@ def expert_facts(
         return ExpertFacts(packed, False)
     if not on_gpu:
         return ExpertFacts(packed, can_run("packed_experts", "cpu"))
+    sizes = gpu_experts(spec)
+    if sizes is None or not can_run("mxfp4_experts", "triton"):
+        return ExpertFacts(packed, False)
+    return ExpertFacts(packed, True, sizes)
+
+
+def gpu_experts(spec: ModelSpec) -> OnGpu | None:
+    """The sizes of a model's experts, if these are sizes that the GPU's kernels take and the same in all layers."""
     layers = [layer.mlp for layer in spec.layers if isinstance(layer.mlp, Moe)]
-    fits = all(size % 128 == 0 for moe in layers for size in (moe.width, spec.hidden))
-    workspace = max(workspace_bytes(moe.experts, moe.width, spec.hidden) for moe in layers)
-    return ExpertFacts(packed, fits and can_run("mxfp4_experts", "triton"), workspace)
+    shapes = {(ExpertShape(moe.width, spec.hidden), moe.experts) for moe in layers}
+    if len(shapes) != 1 or any(size % 128 for size in (layers[0].width, spec.hidden)):
+        return None
+    shape, experts = shapes.pop()
+    return OnGpu(shape, len(layers), experts, max(moe.topk for moe in layers))
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,7 @@ class Runtime:
     prompts: PromptBuilder
     defaults: Config  # generation_config.json
     eos_ids: frozenset[int]
+    expert_use: ExpertUse | None = None  # counted where experts are spread over GPU, RAM and disk
 
 
 def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress | None = None) -> Runtime:
@@ -154,22 +168,29 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
         report(LoadProgress("reading weights", done, total))
 
     plan = described.plan
+    device = torch.device(plan.device)
+    spread = None
+    if plan.shares is not None:
+        sizes = gpu_experts(described.spec)
+        assert sizes is not None
+        spread = SpreadMemory(plan.shares, sizes.shape, device)
     weights = CheckpointWeights(
         described.tensors.found,
         plan.dtype,
-        torch.device(plan.device),
+        device,
         plan.experts,
         ExpertCache(plan.expert_cache_bytes),
         count,
         described.narrow,
+        workspace=Fp8Workspace(device, plan.workspace_group) if device.type == "cuda" else None,
+        spread=spread,
     )
     model = load_model(described.spec, weights)
-    rows = max(2 * settings.max_batch, 1) if not described.layout.rewindable else 4096
-    cache = KvCache(
-        described.layout, plan.cache_tokens // described.layout.page_tokens, rows, torch.device(plan.device)
-    )
+    pages = plan.cache_tokens // described.layout.page_tokens
+    cache = KvCache(described.layout, pages, cache_rows(described.layout, settings), device)
     report(LoadProgress("ready", total, total))
-    return Runtime(described, model, cache, tokens, prompts, defaults, eos)
+    use = None if spread is None else spread.use
+    return Runtime(described, model, cache, tokens, prompts, defaults, eos, use)
 
 
 def _loaded_at_once(name: str, plan: MemoryPlan) -> bool:

@@ -23,12 +23,13 @@ import torch
 from kernels.choose import Unsuitable
 
 _log = logging.getLogger(__name__)
-_HEADER = Path(__file__).with_name("vectors.h")
-_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno")
+_HEADERS = [Path(__file__).with_name(name) for name in ("vectors.h", "pool.h")]
+_POOL = Path(__file__).with_name("pool.c")  # threads that all libraries share
+_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-pthread", "-fopenmp", "-fno-math-errno")
 _MACHINE_CODE = "-march=native"
 
 
-_ONE_THREAD = 2_000_000  # floating-point operations
+_ONE_THREAD = 250_000  # floating-point operations
 
 
 class _Place:
@@ -65,13 +66,15 @@ def _load(source: Path, flags: tuple[str, ...]) -> ctypes.CDLL:
     compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
     if compiler is None:
         raise Unsuitable("there is no C compiler (cc, gcc or clang)")
-    text = source.read_bytes() + _HEADER.read_bytes()
+    text = b"".join(path.read_bytes() for path in (source, *_HEADERS))
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=30).stdout
     identity = repr((text, version, _FLAGS, flags, _processor())).encode()
     target = _directory() / f"{source.parent.name}-{hashlib.sha256(identity).hexdigest()[:24]}.so"
     if not target.exists():
         _compile(compiler, source, flags, target)
-    return ctypes.CDLL(str(target))
+    if source != _POOL:
+        library(_POOL)
+    return ctypes.CDLL(str(target), ctypes.RTLD_GLOBAL if source == _POOL else ctypes.DEFAULT_MODE)
 
 
 def _compile(compiler: str, source: Path, flags: tuple[str, ...], target: Path) -> None:
@@ -88,7 +91,7 @@ def _compile(compiler: str, source: Path, flags: tuple[str, ...], target: Path) 
         parts = (str(Path(place) / "part.o"), str(Path(place) / "part.so"))
         build = (
             [compiler, *_FLAGS, *flags, "-c", str(source), "-o", parts[0]],
-            [compiler, "-shared", parts[0], "-o", parts[1], "-lm"],
+            [compiler, "-shared", parts[0], "-o", parts[1], "-lm", "-pthread"],
         )
         for command in build:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -121,5 +124,5 @@ def _processor() -> str:
 
 
 def threads(operations: int) -> int:
-    """How many threads to use: one for work of some 30 us, where waking the others costs more than they save."""
+    """How many threads to use: one for work of a few microseconds, which is over before another looks."""
     return 1 if operations < _ONE_THREAD else torch.get_num_threads()

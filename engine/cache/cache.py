@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,9 @@ from engine.cache.layout import CacheLayout, Pool
 from engine.cache.pages import PageAllocator
 from kernels.cache_rows import read_index_rows, write_index_rows
 from kernels.sparse_attention import Rows
+
+FRONTIER = "frontier."  # begins the names of exported frontiers; other exported tensors are rows of pools
+STAGING_BYTES = 16 << 20  # of one of the two pinned buffers for uploads
 
 
 @dataclass(eq=False)
@@ -124,58 +127,75 @@ class KvCache:
 
         Pools that stand for several tokens per entry give the entries completed in this range.
         """
-        tensors = {}
+        tensors, slots = {}, self._slots(sequence, start, stop)
         for pool in self.layout.pools:
-            first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
-            slots, source = self._flat_rows(sequence, pool, first, last), self._pools[pool.layer, pool.name]
+            source, chosen = self._pools[pool.layer, pool.name], slots[pool.tokens_per_entry]
             packed = pool.packing == "index"
-            rows = read_index_rows(source, slots, pool.width) if packed else source.flatten(0, 1).index_select(0, slots)
+            rows = (
+                read_index_rows(source, chosen, pool.width) if packed else source.flatten(0, 1).index_select(0, chosen)
+            )
             tensors[f"{pool.layer}.{pool.name}"] = rows.cpu()
         for (layer, name), tensor in self._frontiers.items():
-            tensors[f"{layer}.{name}"] = tensor[sequence.row].to("cpu", copy=True)
+            tensors[f"{FRONTIER}{layer}.{name}"] = tensor[sequence.row].to("cpu", copy=True)
         return tensors
 
     def import_rows(
-        self, sequence: CachedSequence, start: int, stop: int, saved_start: int, tensors: Mapping[str, Tensor]
+        self, sequence: CachedSequence, stop: int, exports: Sequence[tuple[int, Mapping[str, Tensor]]]
     ) -> None:
-        """Write tokens start..stop from an export that began at `saved_start`; room must be reserved.
+        """Write tokens up to `stop` behind those that are there, from exports given with the tokens they began at.
 
-        Frontiers are taken over, so `stop` must be where they were exported. Sets the length to `stop`.
+        The exports follow each other and cover what is written; room must be reserved. Frontiers are taken over from the
+        last one, so `stop` must be where they were exported. Sets the length to `stop`.
         """
-        assert start == sequence.length
-        staging = _Staging(self.device)
+        start, staging = sequence.length, _Staging(self.device)
+        slots = self._slots(sequence, start, stop)
         for pool in self.layout.pools:
-            first, last = start // pool.tokens_per_entry, stop // pool.tokens_per_entry
-            offset = saved_start // pool.tokens_per_entry
-            rows = tensors[f"{pool.layer}.{pool.name}"][first - offset : last - offset]
-            target, slots = self._pools[pool.layer, pool.name], self._flat_rows(sequence, pool, first, last)
-            if pool.packing == "index":
-                write_index_rows(target, slots, staging.upload(rows))
-            else:
-                target.flatten(0, 1).index_copy_(0, slots, staging.upload(rows))
+            name, first, last = (
+                f"{pool.layer}.{pool.name}",
+                start // pool.tokens_per_entry,
+                stop // pool.tokens_per_entry,
+            )
+            pieces = []
+            for begin, tensors in exports:
+                offset = begin // pool.tokens_per_entry
+                pieces.append(tensors[name][max(first - offset, 0) : max(last - offset, 0)])
+            target, done = self._pools[pool.layer, pool.name], 0
+            for rows in staging.upload(pieces):
+                chosen = slots[pool.tokens_per_entry][done : done + len(rows)]
+                if pool.packing == "index":
+                    write_index_rows(target, chosen, rows)
+                else:
+                    _words(target.flatten(0, 1)).index_copy_(0, chosen, _words(rows))
+                done += len(rows)
+            assert done == last - first, "the exports leave out tokens"
         for (layer, name), tensor in self._frontiers.items():
-            tensor[sequence.row].copy_(tensors[f"{layer}.{name}"])
+            tensor[sequence.row].copy_(exports[-1][1][f"{FRONTIER}{layer}.{name}"])
         staging.finish()
         sequence.length = stop
 
-    def accepts(self, tokens: int, start: int, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether an export of tokens start..start + tokens has exactly the parts, shapes and types of this cache."""
+    def accepts(self, start: int, stop: int, tensors: Mapping[str, Tensor], ends: bool = True) -> bool:
+        """Whether an export of tokens start..stop has exactly the parts, shapes and types of this cache.
+
+        ends: with frontiers, as the last export of several has them.
+        """
         expected: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             f"{p.layer}.{p.name}": (
-                ((start + tokens) // p.tokens_per_entry - start // p.tokens_per_entry, p.row_shape[0]),
+                (stop // p.tokens_per_entry - start // p.tokens_per_entry, p.row_shape[0]),
                 p.row_shape[1],
             )
             for p in self.layout.pools
         }
-        expected |= {f"{f.layer}.{f.name}": (f.shape, f.dtype) for f in self.layout.frontiers}
+        if ends:
+            expected |= {f"{FRONTIER}{f.layer}.{f.name}": (f.shape, f.dtype) for f in self.layout.frontiers}
         return {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()} == expected
 
-    def _flat_rows(self, sequence: CachedSequence, pool: Pool, first: int, last: int) -> Tensor:
-        """Flat pool rows int64 of entries first..last of a conversation."""
-        per_page = self.layout.page_tokens // pool.tokens_per_entry
-        entries = torch.arange(first, last)
-        pages = torch.tensor(sequence.pages, dtype=torch.int64)
-        return (pages[entries // per_page] * per_page + entries % per_page).to(self.device)
+    def _slots(self, sequence: CachedSequence, start: int, stop: int) -> dict[int, Tensor]:
+        """Flat pool rows int64 of the entries of tokens start..stop, by how many tokens an entry stands for."""
+        pages, slots = torch.tensor(sequence.pages, dtype=torch.int64), {}
+        for tokens in {pool.tokens_per_entry for pool in self.layout.pools}:
+            per_page, entries = self.layout.page_tokens // tokens, torch.arange(start // tokens, stop // tokens)
+            slots[tokens] = (pages[entries // per_page] * per_page + entries % per_page).to(self.device)
+        return slots
 
     def close(self, sequence: CachedSequence) -> None:
         """Free everything the conversation holds."""
@@ -195,8 +215,13 @@ class KvCache:
         assert sorted(itertools.chain(rows, self._free_rows)) == list(range(num_rows)), "a row is lost or shared"
 
 
+def _words(rows: Tensor) -> Tensor:
+    """The same rows in words of four bytes where they can be: copied by the element, single bytes take four times as long."""
+    return rows.view(torch.int32) if rows.shape[-1] * rows.itemsize % 4 == 0 else rows
+
+
 class _Staging:
-    """Uploads to a GPU through two pinned buffers, so that copying one tensor in overlaps sending the one before."""
+    """Uploads to a GPU through two pinned buffers, so that copying one batch in overlaps sending the one before."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -204,18 +229,34 @@ class _Staging:
         self._sent: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
 
-    def upload(self, rows: Tensor) -> Tensor:
-        """`rows` on the device; on the CPU that is where they are."""
+    def upload(self, pieces: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The rows of all pieces on the device, in order; on the CPU that is where they are."""
         if self._device.type != "cuda":
-            return rows
+            yield from pieces
+            return
+        width = pieces[0].shape[1:].numel() * pieces[0].itemsize
+        batch_rows, count = max(1, STAGING_BYTES // width), 0
+        batch: list[Tensor] = []
+        for piece in pieces:
+            for part in piece.split(batch_rows):
+                if count + len(part) > batch_rows:
+                    yield self._send(batch)
+                    batch, count = [], 0
+                batch.append(part)
+                count += len(part)
+        yield self._send(batch)
+
+    def _send(self, parts: list[Tensor]) -> Tensor:
         self._turn = turn = 1 - self._turn
         event, buffer = self._sent[turn], self._buffers[turn]
         if event is not None:
             event.synchronize()
-        if buffer is None or buffer.numel() < rows.nbytes:
-            buffer = self._buffers[turn] = torch.empty(rows.nbytes, dtype=torch.uint8, pin_memory=True)
-        pinned = buffer[: rows.nbytes].view(rows.dtype).view(rows.shape)
-        pinned.copy_(rows)
+        if buffer is None:
+            buffer = self._buffers[turn] = torch.empty(STAGING_BYTES, dtype=torch.uint8, pin_memory=True)
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        pinned = buffer[: sum(part.nbytes for part in parts)].view(parts[0].dtype).view(shape)
+        for target, part in zip(pinned.split([len(part) for part in parts]), parts, strict=True):
+            target.copy_(part)
         sent = pinned.to(self._device, non_blocking=True)
         event = self._sent[turn] = torch.cuda.Event()
         event.record()

@@ -23,13 +23,11 @@ class StateKeeper:
         sequence = conversation.sequence
         if saved is None or sequence is None or saved.length <= live:
             return live
-        if not all(self._cache.accepts(s.head.stop - s.head.start, s.head.start, s.tensors) for s in saved.segments):
+        start, tip = time.perf_counter(), saved.segments[-1]
+        if not all(self._cache.accepts(s.head.start, s.head.stop, s.tensors, s is tip) for s in saved.segments):
             return live  # same key, other shapes: cannot happen with an honest file, and must not do harm
-        start = time.perf_counter()
-        for segment in saved.segments:
-            head, stop = segment.head, min(segment.head.stop, saved.length)
-            if stop > sequence.length:
-                self._cache.import_rows(sequence, sequence.length, stop, head.start, segment.tensors)
+        self._cache.import_rows(sequence, saved.length, [(s.head.start, s.tensors) for s in saved.segments])
+        for head in (segment.head for segment in saved.segments):
             if head.stop <= saved.length and (head.stop, head.key) not in conversation.sealed:
                 conversation.sealed.append((head.stop, head.key))
         conversation.sealed.sort()
@@ -42,13 +40,27 @@ class StateKeeper:
         return saved.length
 
     def seal(self, request: Request) -> None:
-        """Save the tokens behind the last seal, up to what is in the cache."""
+        """Save the tokens behind the last seal, up to what is in the cache.
+
+        The scheduler calls this wherever somebody may go on later, so every seal keeps the frontiers of its end:
+
+        | when | who goes on there |
+        |---|---|
+        | on the way through a long prompt | the same prompt after a kill; one that shares only this beginning |
+        | one token before a prompt's end | the same prompt again, whose last token gives the logits |
+        | at the end of a turn, also one that was stopped | the next turn |
+
+        On the way there is a choice: a seal comes late rather than have rows that weigh less than its frontiers.
+        """
         conversation, stop = request.conversation, request.fed
-        sequence = conversation.sequence
+        sequence, layout = conversation.sequence, self._cache.layout
         while conversation.sealed and not self._store.holds(conversation.sealed[-1][1]):
             conversation.sealed.pop()  # it was never written; what it held is saved again with what is new
         start, parent = conversation.sealed[-1] if conversation.sealed else (0, "")
         if sequence is None or stop <= start:
+            return
+        on_the_way = conversation.busy and stop < len(request.tokens) - 1
+        if on_the_way and (stop - start) * layout.bytes_per_token < layout.bytes_per_conversation:
             return
         answer = request.stream.answer
         known = answer in conversation.answers

@@ -5,35 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 import torch
 
 from engine.cache.layout import CacheLayout
 from engine.errors import BadRequest, DoesNotFit
+from engine.memory.expert_plan import ExpertFacts, ExpertPlace, Shares, place_experts
+from engine.memory.lines import PlanLine, Tier, gib
 from engine.memory.machine import Machine
 from engine.model.spec import ModelSpec, Moe
 from engine.model.weights import Parameter
 from engine.settings import EngineSettings
 
-Tier = Literal["GPU", "RAM", "disk"]
-ExpertPlace = Literal["none", "packed", "decoded", "mapped"]
-# packed: multiplied from their stored bytes, which are in memory; decoded: all ready to multiply;
-# mapped: left in the files and read (or decoded) when a token needs them.
 _SHARE_OF_FREE_RAM = 0.8  # the rest stays with the system and other programs
 _SHARE_OF_FREE_GPU = 0.92
 _LEAST_CACHE_TOKENS = 2048
 _CONVERSATIONS = 4  # how many full contexts the cache holds at most unless a person asks for more
-
-
-@dataclass(frozen=True)
-class PlanLine:
-    """One use of memory."""
-
-    label: str
-    tier: Tier
-    nbytes: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -47,8 +34,11 @@ class MemoryPlan:
     cache_tokens: int
     experts: ExpertPlace
     expert_cache_bytes: int
-    budget_bytes: int
+    budget_bytes: int  # of the device that computes
+    ram_budget_bytes: int
     warnings: tuple[str, ...] = ()
+    workspace_group: int | None = None  # see ExpertPlan
+    shares: Shares | None = None  # of spread experts
 
     def total_bytes(self, tier: Tier | None = None) -> int:
         """Bytes in one tier, or in fast memory (GPU and RAM) altogether."""
@@ -64,22 +54,6 @@ class MemoryPlan:
         return "\n".join(rows + [f"warning: {w}" for w in self.warnings])
 
 
-def gib(nbytes: int) -> str:
-    """A byte count for people."""
-    if nbytes >= 1 << 30:
-        return f"{nbytes / (1 << 30):,.2f} GiB"
-    return f"{nbytes / (1 << 20):,.1f} MiB"
-
-
-@dataclass(frozen=True)
-class ExpertFacts:
-    """What the plan must know about routed experts: bytes as stored, and whether a kernel multiplies these directly."""
-
-    packed_bytes: int
-    packed_kernel: bool
-    workspace_bytes: int = 0  # for converting a layer's experts, where the packed kernel is for few tokens only
-
-
 def plan_memory(
     spec: ModelSpec,
     parameters: Mapping[str, Parameter],
@@ -90,7 +64,9 @@ def plan_memory(
     dtype: torch.dtype = torch.float32,
     narrow: Set[str] = frozenset(),
 ) -> MemoryPlan:
-    """Fit a model into one device's memory: dense weights and cache always, experts as well as what is left allows.
+    """Fit a model into a device's memory: dense weights and cache always, experts as well as what is left allows.
+
+    Experts that a GPU has no room for go to RAM, which has a budget of its own, and what is over stays on disk.
 
     dtype is what the model computes in and keeps its matrices in, but for those named in `narrow`, kept in bfloat16.
 
@@ -99,30 +75,44 @@ def plan_memory(
     _check(wishes, spec.context_tokens)
     device = wishes.device or ("cuda" if machine.gpus else "cpu")
     tier: Tier = "GPU" if device.startswith("cuda") else "RAM"
-    budget = _budget(device, machine, wishes)
+    ram = int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
+    if wishes.ram_budget_bytes is not None:
+        ram = wishes.ram_budget_bytes
+    budget = _gpu_budget(device, machine) if tier == "GPU" else ram
     lines = _fixed_lines(spec, parameters, wishes, dtype, narrow, tier)
     fixed = sum(line.nbytes for line in lines)
 
     context = min(spec.context_tokens, wishes.context_tokens or spec.context_tokens)
-    rows = wishes.max_batch * layout.bytes_per_conversation
+    rows = cache_rows(layout, wishes) * layout.bytes_per_conversation
     pages, reason = _cache_pages(layout, context, budget - fixed - rows, wishes)
     cache_bytes = pages * layout.page_bytes + rows
     lines.append(PlanLine("KV cache", tier, cache_bytes, reason))
     room = budget - fixed - cache_bytes
-    if room < 0:
+    least = experts.on_gpu.least_bytes if experts.on_gpu is not None else 0
+    if room < least:
         raise DoesNotFit(
-            f"This model needs {gib(fixed + cache_bytes)} of {tier} for what every token uses, but only {gib(budget)} may be "
-            "used; close other programs, ask for fewer --context tokens, or choose a smaller model."
+            f"This model needs {gib(fixed + cache_bytes + least)} of {tier} for what every token uses, but only "
+            f"{gib(budget)} may be used; close other programs, ask for fewer --context tokens, "
+            f"{'try --device cpu, ' if tier == 'GPU' else ''}or choose a smaller model."
         )
-    place, expert_lines, cached, warnings = _expert_lines(parameters, experts, room, tier, dtype)
+    decoded = [_size(p, dtype) for p in parameters.values() if p.kind == "expert"]
+    found = place_experts(experts, decoded, room, ram, tier)
+    warnings = list(found.warnings)
     cache_tokens = pages * layout.page_tokens
     context = min(context, cache_tokens)
     if context < spec.context_tokens and wishes.context_tokens is None and wishes.cache_tokens is None:
         warnings.append(
             f"The context is limited to {context:,} of the model's {spec.context_tokens:,} tokens by memory."
         )
-    every = tuple(lines + expert_lines)
-    return MemoryPlan(device, dtype, every, context, cache_tokens, place, cached, budget, tuple(warnings))
+    return MemoryPlan(
+        device, dtype, (*lines, *found.lines), context, cache_tokens, found.place, found.cache_bytes, budget, ram,
+        tuple(warnings), found.workspace_group, found.shares,
+    )  # fmt: skip
+
+
+def cache_rows(layout: CacheLayout, wishes: EngineSettings) -> int:
+    """How many conversations the cache holds at once: as many again as are answered, where each costs memory."""
+    return 4096 if layout.rewindable else 2 * wishes.max_batch
 
 
 def _check(wishes: EngineSettings, context_tokens: int) -> None:
@@ -145,11 +135,7 @@ def _check(wishes: EngineSettings, context_tokens: int) -> None:
         raise BadRequest(f"The device {wishes.device!r} is not known; use cpu, cuda or cuda:0.")
 
 
-def _budget(device: str, machine: Machine, wishes: EngineSettings) -> int:
-    if not device.startswith("cuda"):
-        if wishes.ram_budget_bytes is not None:
-            return wishes.ram_budget_bytes
-        return int(machine.ram_available_bytes * _SHARE_OF_FREE_RAM)
+def _gpu_budget(device: str, machine: Machine) -> int:
     index = int(device.partition(":")[2] or 0)
     if index >= len(machine.gpus):
         raise DoesNotFit(f"There is no GPU {device}; this machine has {len(machine.gpus)}.")
@@ -191,42 +177,6 @@ def _cache_pages(layout: CacheLayout, context: int, room: int, wishes: EngineSet
         return most, f"{_CONVERSATIONS} full conversations"
     least = min(context, _LEAST_CACHE_TOKENS) if wishes.context_tokens is None else context
     return max(fitting, -(-least // page)), "at most a quarter of what is left"
-
-
-def _expert_lines(
-    parameters: Mapping[str, Parameter], experts: ExpertFacts, room: int, tier: Tier, dtype: torch.dtype
-) -> tuple[ExpertPlace, list[PlanLine], int, list[str]]:
-    """Place, lines, bytes of the cache of decoded experts, and warnings."""
-    sizes = [_size(p, dtype) for p in parameters.values() if p.kind == "expert"]
-    if not sizes:
-        return "none", [], 0, []
-    decoded, largest = sum(sizes), max(sizes)
-    if experts.packed_kernel and experts.packed_bytes <= room:
-        return (
-            "packed",
-            [PlanLine("experts", tier, experts.packed_bytes, "as stored, multiplied without decoding")],
-            0,
-            [],
-        )
-    if not experts.packed_kernel and decoded <= room:
-        return "decoded", [PlanLine("experts", tier, decoded, "all fit decoded")], 0, []
-    on_disk = PlanLine("experts", "disk", experts.packed_bytes, "in the checkpoint files, read when needed")
-    if experts.packed_kernel:
-        over = gib(experts.packed_bytes - room)
-        return (
-            "mapped",
-            [on_disk],
-            0,
-            [f"{over} of experts do not fit into RAM and are read from disk again and again."],
-        )
-    cached = max(room - 4 * largest, 0)
-    lines = [on_disk, PlanLine("expert cache", tier, cached, "recently used experts, decoded")]
-    return (
-        "mapped",
-        lines,
-        cached,
-        [f"{gib(decoded - cached)} of decoded experts do not fit and are decoded when needed."],
-    )
 
 
 def _working_bytes(spec: ModelSpec, wishes: EngineSettings, dtype: torch.dtype) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 import torch
@@ -15,7 +15,9 @@ from engine.checkpoint.directory import Checkpoint
 from engine.checkpoint.stored import StoredTensor, find_stored
 from engine.errors import BadCheckpoint
 from engine.families.base import Family, fp8_block
-from engine.memory.plan import ExpertPlace
+from engine.memory.expert_plan import ExpertPlace
+from engine.model.expert_groups import ExpertShape, empty_stack, write_expert
+from engine.model.expert_store import ExpertStore
 from engine.model.experts import (
     DecodedExpert,
     ExpertBank,
@@ -25,12 +27,13 @@ from engine.model.experts import (
     stack_experts,
 )
 from engine.model.spec import ModelSpec, Moe
+from engine.model.spread import SpreadExperts, SpreadMemory
 from engine.model.transformer import Transformer
 from engine.model.vision import VisionEncoder, vision_encoder
 from engine.model.weights import DeclaredWeights, Parameter, expert_shapes
 from engine.model.workspace import Fp8Workspace, WorkspaceExperts
 from kernels.choose import can_run
-from kernels.experts import MxFp4Matrix, PackedExpert
+from kernels.experts import PackedExpert
 
 _PLACES = re.compile(r"(?<=\.)(\d+)(?=\.)")
 
@@ -180,10 +183,11 @@ class CheckpointWeights:
         on_bytes: Callable[[int], None],
         narrow: frozenset[str] = frozenset(),
         prefix: str = "",
-        workspace: list[Fp8Workspace] | None = None,
+        workspace: Fp8Workspace | None = None,
+        spread: SpreadMemory | None = None,
     ) -> None:
-        self._narrow = narrow
-        self._workspace: list[Fp8Workspace] = [] if workspace is None else workspace  # one, shared by all scopes
+        """workspace, spread: of experts packed on a GPU, and of spread ones; all layers share them."""
+        self._narrow, self._workspace, self._spread = narrow, workspace, spread
         self._found, self._dtype, self._device, self._prefix = found, dtype, device, prefix
         self._experts, self._expert_cache, self._on_bytes = experts, expert_cache, on_bytes
 
@@ -194,7 +198,7 @@ class CheckpointWeights:
     def scope(self, name: str) -> CheckpointWeights:
         return CheckpointWeights(
             self._found, self._dtype, self._device, self._experts, self._expert_cache, self._on_bytes,
-            self._narrow, f"{self._prefix}{name}.", self._workspace,
+            self._narrow, f"{self._prefix}{name}.", self._workspace, self._spread,
         )  # fmt: skip
 
     def _load(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -223,8 +227,7 @@ class CheckpointWeights:
             gate, up, down = (self._found[f"{prefix}experts.{e}.{part}"] for part in ("gate", "up", "down"))
             gate_up = torch.cat([gate.decode(dtype, device), up.decode(dtype, device)])
             expert = DecodedExpert(gate_up, down.decode(dtype, device))
-            for stored in (gate, up, down):
-                stored.release()
+            release(e)
             return expert
 
         def pack(e: int) -> PackedExpert:
@@ -232,11 +235,18 @@ class CheckpointWeights:
                 *(self._found[f"{prefix}experts.{e}.{part}"].packed() for part in ("gate", "up", "down"))
             )
 
+        def release(e: int) -> None:
+            for part in expert_shapes(moe, hidden):
+                self._found[f"{prefix}experts.{e}.{part}"].release()
+
+        if self._experts == "spread":
+            assert self._spread is not None
+            return SpreadExperts(moe.experts, pack, release, self._spread, self._on_bytes)
         names = (f"{prefix}experts.{e}.{part}" for e in range(moe.experts) for part in expert_shapes(moe, hidden))
         mxfp4 = self._experts != "decoded" and all(self._found[n].format == "mxfp4" for n in names)
-        if mxfp4 and device.type == "cuda":
-            return self._on_device(moe, hidden, pack)
-        if mxfp4 and can_run("packed_experts", "cpu"):
+        if self._experts == "packed" and device.type == "cuda":
+            return self._on_device(moe, hidden, pack, release)
+        if mxfp4 and device.type == "cpu" and can_run("packed_experts", "cpu"):
             bank = PackedExperts(pack)
             if self._experts == "packed":
                 bank.read_all(moe.experts, self._on_bytes)
@@ -253,25 +263,19 @@ class CheckpointWeights:
 
         return stack_experts(moe.experts, counted, dtype)
 
-    def _on_device(self, moe: Moe, hidden: int, pack: Callable[[int], PackedExpert]) -> WorkspaceExperts:
+    def _on_device(
+        self, moe: Moe, hidden: int, pack: Callable[[int], PackedExpert], release: Callable[[int], None]
+    ) -> WorkspaceExperts:
         """Stack a layer's packed experts on the device, one after another."""
-        shapes = (moe.experts, 2 * moe.width, hidden), (moe.experts, hidden, moe.width)
-        stacks = [
-            MxFp4Matrix(
-                torch.empty(e, rows, columns // 2, dtype=torch.uint8, device=self._device),
-                torch.empty(e, rows, columns // 32, dtype=torch.uint8, device=self._device),
-            )
-            for e, rows, columns in shapes
-        ]
+        assert self._workspace is not None
+        shape = ExpertShape(moe.width, hidden)
+        stack, store = empty_stack(moe.experts, shape, self._device), ExpertStore(0, shape, self._device)
         for e in range(moe.experts):
             expert = pack(e)
-            for target, parts in zip(stacks, ((expert.gate, expert.up), (expert.down,)), strict=True):
-                for whole, pieces in zip(target, zip(*parts, strict=True), strict=True):
-                    whole[e].copy_(torch.cat([piece.view(torch.uint8) for piece in pieces]))
+            store.copy((0, e), partial(write_expert, expert), (stack, e))
+            release(e)
             self._on_bytes(expert.nbytes)
-        if not self._workspace:
-            self._workspace.append(Fp8Workspace(self._device))
-        return WorkspaceExperts(stacks[0], stacks[1], self._workspace[0])
+        return WorkspaceExperts(*stack, self._workspace)
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,38 @@
 
 The workspace has two halves. While a layer multiplies from one, the next layer's experts are converted into the other
 on a second stream; events guard each hand-over. Every layer reuses the same two halves, so nothing grows with depth.
+Where there is no memory for two whole layers, it has room for a group of experts, and a layer goes through it in groups.
 """
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from engine.model.expert_groups import BLOCK, ExpertShape, ExpertStack, Fp8Room, Group, Place, multiply_in_groups
 from engine.model.experts import ExpertBank
 from kernels.experts import FEW_TOKENS, Fp8Matrix, MxFp4Matrix, convert_mxfp4_to_fp8, fp8_experts, mxfp4_experts
 
-BLOCK = 128  # columns that share one scale in the workspace
 EXACT_SPAN = 14  # largest log2 ratio of scales in a block that e4m3 still represents exactly
 
 
 def wide_blocks(matrix: MxFp4Matrix) -> int:
     """Blocks whose group scales span more than FP8 can hold exactly; layers with such blocks are never converted."""
-    scale = matrix.scale.view(torch.uint8).unflatten(-1, (-1, BLOCK // 32))
-    return int((scale.amax(-1).int() - scale.amin(-1).int() > EXACT_SPAN).sum())
+    scale = matrix.scale.view(torch.uint8)
+    low, high = scale.aminmax()  # far quicker than block by block, and mostly enough
+    if int(high) - int(low) <= EXACT_SPAN:
+        return 0
+    blocks = scale.unflatten(-1, (-1, BLOCK // 32))
+    return int((blocks.amax(-1).int() - blocks.amin(-1).int() > EXACT_SPAN).sum())
 
 
 class _Half:
     """Room for one layer's experts. `holder` is the bank whose experts it holds."""
 
-    def __init__(self, shapes: tuple[tuple[int, ...], ...], device: torch.device) -> None:
-        self.codes = [torch.empty(prod(shape), dtype=torch.float8_e4m3fn, device=device) for shape in shapes]
-        self.scale = [torch.empty(prod(shape) // BLOCK, dtype=torch.uint8, device=device) for shape in shapes]
+    def __init__(self, experts: int, shape: ExpertShape, device: torch.device) -> None:
+        self.room = Fp8Room(experts, shape, device)
         self.holder: WorkspaceExperts | None = None
         self.converted: torch.cuda.Event | None = None
         self.released: torch.cuda.Event | None = None
@@ -40,25 +44,20 @@ class _Half:
         for matrix, target in zip(bank.packed, self.matrices(bank), strict=True):
             convert_mxfp4_to_fp8(matrix, target.codes, target.scale, BLOCK)
 
-    def matrices(self, bank: WorkspaceExperts) -> tuple[Fp8Matrix, ...]:
+    def matrices(self, bank: WorkspaceExperts) -> tuple[Fp8Matrix, Fp8Matrix]:
         """This half's memory in the shapes of a bank."""
-        made = []
-        for matrix, codes, scale in zip(bank.packed, self.codes, self.scale, strict=True):
-            experts, rows, packed_columns = matrix.codes.shape
-            columns = 2 * packed_columns
-            size = experts * rows * columns
-            blocks = scale[: size // BLOCK].view(experts, rows, columns // BLOCK)
-            made.append(Fp8Matrix(codes[:size].view(experts, rows, columns), blocks))
-        return tuple(made)
+        return self.room.matrices(bank.packed, bank.experts)
 
 
 class Fp8Workspace:
-    """Two halves that all layers share."""
+    """Memory that all layers share: two halves for a whole layer each, or room for a group of experts."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, group: int | None = None) -> None:
+        """group: experts that are converted at a time; None: whole layers."""
+        self.device, self.group = device, group
         self._banks: list[WorkspaceExperts] = []
         self._halves: list[_Half] = []
+        self._room: Fp8Room | None = None
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def join(self, bank: WorkspaceExperts) -> None:
@@ -67,18 +66,35 @@ class Fp8Workspace:
             self._banks[-1].following = bank
         self._banks.append(bank)
         self._halves.clear()
+        self._room = None
 
     @property
     def wide_blocks(self) -> int:
         """Blocks that cannot be converted exactly, in all layers."""
         return sum(bank.wide_blocks for bank in self._banks)
 
+    @property
+    def nbytes(self) -> int:
+        """What has been allocated; nothing before the first product of many tokens."""
+        return sum(half.room.nbytes for half in self._halves) + (self._room.nbytes if self._room else 0)
+
+    @property
+    def room(self) -> Fp8Room:
+        """The room for a group of any layer's experts."""
+        assert self.group is not None
+        if self._room is None:
+            self._room = Fp8Room(
+                self.group, max((b.shape for b in self._banks), key=lambda s: s.fp8_bytes), self.device
+            )
+        return self._room
+
     def take(self, bank: WorkspaceExperts) -> _Half:
         """The half with this bank's experts, converted if they are not there; starts on the following bank's."""
         if not self._halves:
-            largest = [max((b.packed[i].codes.shape for b in self._banks), key=prod) for i in range(2)]
-            shapes = tuple((*shape[:2], shape[2] * 2) for shape in largest)
-            self._halves = [_Half(shapes, self.device) for _ in range(2)]
+            largest = max(self._banks, key=lambda b: b.experts * b.shape.fp8_bytes)
+            self._halves = [_Half(largest.experts, largest.shape, self.device) for _ in range(2)]
+            for made in self._halves:
+                self.release(made)  # the memory may have had another use on this stream
         half = next((h for h in self._halves if h.holder is bank), None)
         if half is None:
             half = self._halves[0]
@@ -93,7 +109,7 @@ class Fp8Workspace:
         """The current stream's work so far was the last that reads this half."""
         if self._stream is not None:
             half.released = torch.cuda.Event()
-            half.released.record()
+            half.released.record(torch.cuda.current_stream(self.device))
 
     def _wait(self, event: torch.cuda.Event | None) -> None:
         if event is not None:
@@ -107,14 +123,16 @@ class Fp8Workspace:
         with torch.cuda.stream(self._stream):
             half.fill(bank)
             half.converted = torch.cuda.Event()
-            half.converted.record()
+            half.converted.record(self._stream)
 
 
 class WorkspaceExperts(ExpertBank):
     """One layer's experts, stacked and packed on the device: gate_up [E, 2I, H], down [E, H, I]."""
 
     def __init__(self, gate_up: MxFp4Matrix, down: MxFp4Matrix, workspace: Fp8Workspace) -> None:
-        self.packed = (gate_up, down)
+        self.packed = ExpertStack(gate_up, down)
+        self.experts, double_width, packed_columns = gate_up.codes.shape
+        self.shape = ExpertShape(double_width // 2, 2 * packed_columns)
         self.following: WorkspaceExperts | None = None
         self.wide_blocks = sum(wide_blocks(matrix) for matrix in self.packed)
         self.exact = self.wide_blocks == 0
@@ -124,13 +142,19 @@ class WorkspaceExperts(ExpertBank):
     def __call__(self, x: Tensor, ids: Tensor, weights: Tensor, limit: float | None) -> Tensor:
         if x.shape[0] <= FEW_TOKENS or not self.exact:
             return mxfp4_experts(x, ids, weights, *self.packed, limit)
+        if self._workspace.group is not None:
+            product = self._workspace.room.product(limit)
+            return multiply_in_groups(x, ids, weights, self.experts, self._workspace.group, self._places, product)
         half = self._workspace.take(self)
         result = fp8_experts(x, ids, weights, *half.matrices(self), limit)
         self._workspace.release(half)
         return result
 
+    def _places(self, groups: list[Group]) -> Iterator[tuple[Group, list[Place]]]:
+        for group in groups:
+            yield group, [(self.packed, e) for e in group]
+
 
 def workspace_bytes(experts: int, width: int, hidden: int) -> int:
     """Both halves for layers of this size."""
-    values = experts * 3 * width * hidden
-    return 2 * (values + values // BLOCK)
+    return 2 * experts * ExpertShape(width, hidden).fp8_bytes

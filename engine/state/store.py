@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.chat.prompt import Prompt
 from engine.errors import BadState
 from engine.state.index import IndexedSegment, StateIndex
-from engine.state.segment import SUFFIX, Segment, SegmentHead, read_segment, text_digest, write_segment
+from engine.state.segment import SUFFIX, Segment, SegmentHead, read_chain, text_digest, write_segment
 
 log = logging.getLogger(__name__)
 SHARE_OF_FREE_DISK = 0.1
@@ -92,28 +92,31 @@ class StateStore:
             chain, length = self._longest(prompt, "", 0)
             if length <= at_least:
                 return None
-            segments: list[Segment] = []
-            for step in chain:
-                try:
-                    segments.append(self._read(step))
-                except BadState as problem:
-                    self._discard(step.key, problem)
-                    length = step.start
-                    break
-            if length <= at_least or not segments:
+            segments = self._read(chain)
+            if len(segments) < len(chain):
+                length = chain[len(segments)].start
+            if length <= at_least:
                 return None
-            self._index.touch([step.key for step in chain[: len(segments)]], conversation)
+            self._index.touch([segment.head.key for segment in segments], conversation)
         except (OSError, sqlite3.Error, ValueError) as problem:
             self._notice(f"Saved state could not be used ({problem}); the conversation is read again.")
             return None
         return RestoredPrefix(length, tuple(segments), 1e3 * (time.perf_counter() - start))
 
-    def _read(self, step: IndexedSegment) -> Segment:
-        segment = read_segment(self._path(step.key))
-        head = segment.head
-        if (head.key, head.model, head.layout) != (step.key, self.model, self.layout):
-            raise BadState(f"{step.key}{SUFFIX} belongs to another model or layout.")
-        return segment
+    def _read(self, chain: list[IndexedSegment]) -> list[Segment]:
+        """The chain, or what lies before its first damaged segment, which is removed."""
+        while chain:
+            segments: list[Segment] = []
+            try:
+                for segment in read_chain([self._path(step.key) for step in chain]):
+                    if (segment.head.model, segment.head.layout) != (self.model, self.layout):
+                        raise BadState(f"{segment.head.key}{SUFFIX} belongs to another model or layout.")
+                    segments.append(segment)
+                return segments
+            except BadState as problem:
+                self._discard(chain[len(segments)].key, problem)
+            chain = chain[: len(segments)]  # read again: what is now the last one's frontiers were left out
+        return []
 
     def _longest(self, prompt: Prompt, parent: str, done: int) -> tuple[list[IndexedSegment], int]:
         """Deepest chain below `parent` that matches; at least one token of the prompt is left to be read."""

@@ -44,6 +44,20 @@ def _scales(exponent):
 
 
 @triton.jit
+def _moments(x_ptr, eps, D: tl.constexpr, PADDED: tl.constexpr, CENTRED: tl.constexpr):
+    """Mean (0 unless CENTRED) of a row and what its norm multiplies with.
+
+    They have a load of their own, since the compiler orders sums by how their operands are loaded and stored: like this
+    no bit depends on the form a row is stored in.
+    """
+    at = tl.arange(0, PADDED)
+    x = tl.load(x_ptr + at, mask=at < D, other=0.0).to(tl.float32)
+    mean = tl.sum(x, 0) / D if CENTRED else 0.0
+    x = tl.where(at < D, x - mean, 0.0)
+    return mean, tl.rsqrt(tl.sum(x * x, 0) / D + eps)
+
+
+@triton.jit
 def _normed(own, at, mean, factor, weight_ptr, bias_ptr, inside, CENTRED: tl.constexpr):
     y = (own - mean) * factor * tl.load(weight_ptr + at, mask=inside, other=0.0)
     if CENTRED:
@@ -78,8 +92,8 @@ def _latent_kernel(
         group, channel = tl.arange(0, GROUPS), tl.arange(0, ROPE)
         at = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
         x = tl.load(x_ptr + n * stride + at, mask=at < C, other=0.0).to(tl.float32)
-        factor = tl.rsqrt(tl.sum(tl.sum(x * x, 1), 0) / C + eps)
-        y = _normed(x, at, 0.0, factor, weight_ptr, weight_ptr, at < C, False)
+        mean, factor = _moments(x_ptr + n * stride, eps, C, GROUPS * GROUP, False)
+        y = _normed(x, at, mean, factor, weight_ptr, weight_ptr, at < C, False)
         key, inside = x_ptr + n * stride + C, channel < 2 * HALF
         own = tl.load(key + channel, mask=inside, other=0.0).to(tl.float32)
         partner = tl.load(key + partner_of(channel, 0, HALF, INTERLEAVED), mask=inside, other=0.0).to(tl.float32)
@@ -127,9 +141,7 @@ def _row_kernel(
         partner = partner_of(at, FIRST, HALF, INTERLEAVED)
         x = tl.load(x_ptr + n * stride + at, mask=inside, other=0.0).to(tl.float32)
         other = tl.load(x_ptr + n * stride + partner, mask=inside, other=0.0).to(tl.float32)
-        mean = tl.sum(tl.sum(x, 1), 0) / D if CENTRED else 0.0
-        centred = tl.where(inside, x - mean, 0.0)
-        factor = tl.rsqrt(tl.sum(tl.sum(centred * centred, 1), 0) / D + eps)
+        mean, factor = _moments(x_ptr + n * stride, eps, D, GROUPS * GROUP, CENTRED)
         y = _normed(x, at, mean, factor, weight_ptr, bias_ptr, inside, CENTRED)
         other = _normed(other, partner, mean, factor, weight_ptr, bias_ptr, inside, CENTRED)
         y = turned(y, other, at, angle_ptr + n * 2 * HALF, sign, FIRST, HALF, INTERLEAVED)

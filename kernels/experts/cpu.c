@@ -4,8 +4,8 @@
    A group is 32 columns: 16 bytes of codes (low nibble = even column) and one e8m0 scale byte.
    Vectors that are multiplied are kept split: in each group of 32 first the 16 even entries, then the 16 odd ones. */
 
+#include "../pool.h"
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__AVX2__) || defined(__AVX512F__)
@@ -127,22 +127,31 @@ static void block_times(int rows, int tokens, const uint8_t *codes, const uint8_
 
 INLINE int64_t split_place(int64_t column) { return (column & ~31) | ((column & 1) << 4) | ((column & 31) >> 1); }
 
+typedef struct {
+    const uint8_t *codes, *scale;
+    const float *x;
+    float *y;
+    int64_t N, rows, K;
+} Matvec;
+
+static void matvec_part(const void *task, int64_t part) {
+    const Matvec *p = task;
+    float sum[32 * MAX_TOKENS];
+    const int64_t first = part * 32, K = p->K;
+    const int count = p->rows - first < 32 ? (int)(p->rows - first) : 32;
+    for (int64_t n = 0; n < p->N; n += MAX_TOKENS) {
+        const int tokens = p->N - n < MAX_TOKENS ? (int)(p->N - n) : MAX_TOKENS;
+        block_times(count, tokens, p->codes + first * (K / 2), p->scale + first * (K / 32), p->x + n * K, K, sum);
+        for (int r = 0; r < count; r++) for (int t = 0; t < tokens; t++) p->y[(n + t) * p->rows + first + r] = sum[r * tokens + t];
+    }
+}
+
 /* y[N][rows] = x[N][K] times the transposed matrix; x in plain order. scratch float [N * K]. */
 void mxfp4_matvec(const uint8_t *codes, const uint8_t *scale, const float *x, float *y, int64_t N, int64_t rows, int64_t K, float *scratch, int threads) {
     for (int64_t n = 0; n < N; n++)
         for (int64_t c = 0; c < K; c++) scratch[n * K + split_place(c)] = x[n * K + c];
-    const int64_t blocks = (rows + 31) / 32;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 4)
-    for (int64_t b = 0; b < blocks; b++) {
-        float sum[32 * MAX_TOKENS];
-        const int64_t first = b * 32;
-        const int count = rows - first < 32 ? (int)(rows - first) : 32;
-        for (int64_t n = 0; n < N; n += MAX_TOKENS) {
-            const int tokens = N - n < MAX_TOKENS ? (int)(N - n) : MAX_TOKENS;
-            block_times(count, tokens, codes + first * (K / 2), scale + first * (K / 32), scratch + n * K, K, sum);
-            for (int r = 0; r < count; r++) for (int t = 0; t < tokens; t++) y[(n + t) * rows + first + r] = sum[r * tokens + t];
-        }
-    }
+    const Matvec task = {codes, scale, scratch, y, N, rows, K};
+    pool_run(matvec_part, &task, (rows + 31) / 32, threads);
 }
 
 /* One expert's matrices: codes and scales of gate, up [I][H] and down [H][I]. */
@@ -150,57 +159,67 @@ typedef struct {
     const uint8_t *gate, *gate_scale, *up, *up_scale, *down, *down_scale;
 } Expert;
 
+typedef struct {
+    const Expert *experts;
+    const int32_t *begin, *token;
+    const float *weight;
+    float *split, *hidden, *out;
+    int64_t U, N, H, I, up_blocks;
+    float limit;
+} Mixture;
+
+/* Sixteen rows of gate and up of one expert for its pairs. */
+static void up_part(const void *task, int64_t part) {
+    const Mixture *p = task;
+    const int64_t u = part / p->up_blocks, first = part % p->up_blocks * 16, H = p->H, I = p->I;
+    const int rows = I - first < 16 ? (int)(I - first) : 16;
+    const Expert *e = p->experts + u;
+    for (int64_t m = p->begin[u]; m < p->begin[u + 1]; m += MAX_TOKENS) {
+        const int tokens = p->begin[u + 1] - m < MAX_TOKENS ? (int)(p->begin[u + 1] - m) : MAX_TOKENS;
+        float gate[16 * MAX_TOKENS], up[16 * MAX_TOKENS];
+        block_times(rows, tokens, e->gate + first * (H / 2), e->gate_scale + first * (H / 32), p->split + m * H, H, gate);
+        block_times(rows, tokens, e->up + first * (H / 2), e->up_scale + first * (H / 32), p->split + m * H, H, up);
+        for (int r = 0; r < rows; r++)
+            for (int t = 0; t < tokens; t++) {
+                float g = gate[r * tokens + t], v = up[r * tokens + t];
+                if (p->limit >= 0.f) {
+                    g = g > p->limit ? p->limit : g;
+                    v = v > p->limit ? p->limit : (v < -p->limit ? -p->limit : v);
+                }
+                p->hidden[(m + t) * I + split_place(first + r)] = g / (1.f + expf(-g)) * v * p->weight[m + t];
+            }
+    }
+}
+
+/* Thirty-two columns of the output, all pairs in their order. */
+static void down_part(const void *task, int64_t part) {
+    const Mixture *p = task;
+    const int64_t first = part * 32, H = p->H, I = p->I;
+    const int rows = H - first < 32 ? (int)(H - first) : 32;
+    for (int64_t n = 0; n < p->N; n++) memset(p->out + n * H + first, 0, rows * sizeof(float));
+    for (int64_t u = 0; u < p->U; u++) {
+        const Expert *e = p->experts + u;
+        for (int64_t m = p->begin[u]; m < p->begin[u + 1]; m += MAX_TOKENS) {
+            const int tokens = p->begin[u + 1] - m < MAX_TOKENS ? (int)(p->begin[u + 1] - m) : MAX_TOKENS;
+            float sum[32 * MAX_TOKENS];
+            block_times(rows, tokens, e->down + first * (I / 2), e->down_scale + first * (I / 32), p->hidden + m * I, I, sum);
+            for (int r = 0; r < rows; r++)
+                for (int t = 0; t < tokens; t++) p->out[p->token[m + t] * H + first + r] += sum[r * tokens + t];
+        }
+    }
+}
+
 /* out[N][H] = sum over pairs of weight * down(swiglu(gate x, up x)).
    experts[U]; begin[U + 1]: expert u serves pairs begin[u] .. begin[u + 1]; token[M], weight[M]; limit < 0: no clamp.
    scratch: float [M * H + M * I]. */
 void mxfp4_experts(const Expert *experts, const int32_t *begin, const int32_t *token, const float *weight, const float *x, float *out,
                    int64_t U, int64_t N, int64_t H, int64_t I, float limit, float *scratch, int threads) {
     const int64_t M = begin[U];
-    float *split = scratch, *hidden = scratch + M * H;
-    const int64_t up_blocks = (I + 15) / 16, down_blocks = (H + 31) / 32;
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t m = 0; m < M; m++)
-            for (int64_t c = 0; c < H; c++) split[m * H + split_place(c)] = x[token[m] * H + c];
-#pragma omp for schedule(dynamic, 4)
-        for (int64_t job = 0; job < U * up_blocks; job++) {
-            const int64_t u = job / up_blocks, first = job % up_blocks * 16;
-            const int rows = I - first < 16 ? (int)(I - first) : 16;
-            const Expert *e = experts + u;
-            for (int64_t m = begin[u]; m < begin[u + 1]; m += MAX_TOKENS) {
-                const int tokens = begin[u + 1] - m < MAX_TOKENS ? (int)(begin[u + 1] - m) : MAX_TOKENS;
-                float gate[16 * MAX_TOKENS], up[16 * MAX_TOKENS];
-                block_times(rows, tokens, e->gate + first * (H / 2), e->gate_scale + first * (H / 32), split + m * H, H, gate);
-                block_times(rows, tokens, e->up + first * (H / 2), e->up_scale + first * (H / 32), split + m * H, H, up);
-                for (int r = 0; r < rows; r++)
-                    for (int t = 0; t < tokens; t++) {
-                        float g = gate[r * tokens + t], v = up[r * tokens + t];
-                        if (limit >= 0.f) {
-                            g = g > limit ? limit : g;
-                            v = v > limit ? limit : (v < -limit ? -limit : v);
-                        }
-                        hidden[(m + t) * I + split_place(first + r)] = g / (1.f + expf(-g)) * v * weight[m + t];
-                    }
-            }
-        }
-#pragma omp for schedule(dynamic, 2)
-        for (int64_t b = 0; b < down_blocks; b++) {
-            const int64_t first = b * 32;
-            const int rows = H - first < 32 ? (int)(H - first) : 32;
-            for (int64_t n = 0; n < N; n++) memset(out + n * H + first, 0, rows * sizeof(float));
-            for (int64_t u = 0; u < U; u++) {
-                const Expert *e = experts + u;
-                for (int64_t m = begin[u]; m < begin[u + 1]; m += MAX_TOKENS) {
-                    const int tokens = begin[u + 1] - m < MAX_TOKENS ? (int)(begin[u + 1] - m) : MAX_TOKENS;
-                    float sum[32 * MAX_TOKENS];
-                    block_times(rows, tokens, e->down + first * (I / 2), e->down_scale + first * (I / 32), hidden + m * I, I, sum);
-                    for (int r = 0; r < rows; r++)
-                        for (int t = 0; t < tokens; t++) out[token[m + t] * H + first + r] += sum[r * tokens + t];
-                }
-            }
-        }
-    }
+    const Mixture task = {experts, begin, token, weight, scratch, scratch + M * H, out, U, N, H, I, (I + 15) / 16, limit};
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t c = 0; c < H; c++) scratch[m * H + split_place(c)] = x[token[m] * H + c];
+    pool_run(up_part, &task, U * task.up_blocks, threads);
+    pool_run(down_part, &task, (H + 31) / 32, threads);
 }
 
 /* out[rows][K] float32 = the decoded matrix. */

@@ -28,7 +28,7 @@ def _e4m3(x, COMPUTE: tl.constexpr):
     return x.to(tl.float8e4nv)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks", "rows"])
 def _quantize_kernel(
     x_ptr,  # [N, H]
     codes_ptr,  # float8e4nv [N, H]
@@ -50,7 +50,7 @@ def _quantize_kernel(
     tl.store(scale_ptr + (at % per_row) * rows + at // per_row, scale, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _gate_up_kernel(
     x_ptr,  # float8e4nv [N, K]
     x_scale_ptr,  # float32 [K / 128, N]
@@ -118,7 +118,7 @@ def _scales_kernel(
     tl.store(scale_ptr + (e * B + b)[:, None] * R + r[None, :], tl.trans(scale), mask=tl.trans(inside))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["routed"])
 def _down_kernel(
     x_ptr,  # float8e4nv [P, K]
     x_scale_ptr,  # float32 [K / 128, P]
@@ -223,7 +223,8 @@ class Tiles(NamedTuple):
 DEFAULT = Tiles(64, 128, 3, 4, 8)
 
 
-def _compute() -> tl.dtype:
+def compute_type() -> tl.dtype:
+    """What e4m3 is multiplied as; the interpreter knows no such product."""
     return tl.float32 if interpreted() else tl.float8e4nv
 
 
@@ -242,7 +243,7 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = torch.empty(x.shape[1] // 128, x.shape[0], dtype=torch.float32, device=x.device)
     blocks = scale.numel()
     _quantize_kernel[(triton.cdiv(blocks, 16),)](
-        x, codes, scale, blocks, x.shape[0], x.shape[1] // 128, ROWS=16, COMPUTE=_compute(), num_warps=4
+        x, codes, scale, blocks, x.shape[0], x.shape[1] // 128, ROWS=16, COMPUTE=compute_type(), num_warps=4
     )  # fmt: skip
     return codes, scale
 
@@ -272,7 +273,7 @@ def fp8_experts(
     inner = torch.empty(routed, width, dtype=torch.float32 if interpreted() else torch.bfloat16, device=x.device)
     parts = torch.empty(tokens, ids.shape[1], hidden, dtype=x.dtype, device=x.device)
     tiles = len(plan.tile_expert)
-    compute = _compute()
+    compute = compute_type()
     _gate_up_kernel[(tiles * (width // cut.up_columns),)](
         codes, scale, gate_up.codes, _scales(gate_up.scale), plan.row_token, plan.tile_expert, plan.tile_row, plan.row_end,
         inner, tokens, 0.0 if limit is None else limit, K=hidden, I=width, BM=rows, BN=cut.up_columns,

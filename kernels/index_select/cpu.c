@@ -3,6 +3,7 @@
    score(n, p) = sum_h weights[n][h] * relu(query[n][h] . key_p). Sizes: H heads (a multiple of 16 after padding),
    D key width, T entries of a query's sequence, P entries per page. */
 
+#include "../pool.h"
 #include "../vectors.h"
 #include <omp.h>
 
@@ -102,37 +103,47 @@ void top_positions(const float *scores, const int64_t *visible, int32_t *out, ui
         choose(scores + n * T, visible[n] < T ? visible[n] : T, K, out + n * K, left + omp_get_thread_num() * T);
 }
 
+typedef struct {
+    const float *query, *weight;
+    const void *keys;
+    const int64_t *pages;
+    float *scores;
+    int64_t T, H, D, P, blocks; /* blocks of KEYS keys in a part */
+    int half;
+} Scoring;
+
+static void score_part(const void *task, int64_t part) {
+    const Scoring *p = task;
+    const int64_t end = (part + 1) * p->blocks * KEYS, D = p->D;
+    for (int64_t first = part * p->blocks * KEYS; first < end && first < p->T; first += KEYS) {
+        float wide[KEYS][MAX_WIDTH];
+        const float *key[KEYS];
+        for (int k = 0; k < KEYS; k++) {
+            const int64_t t = first + k < p->T ? first + k : p->T - 1;
+            const int64_t place = (p->pages[t / p->P] * p->P + t % p->P) * D;
+            if (p->half) {
+                for (int64_t d = 0; d < D; d += 16) store(wide[k] + d, load_row((const uint16_t *)p->keys + place, d, 1));
+                key[k] = wide[k];
+            } else {
+                key[k] = (const float *)p->keys + place;
+            }
+        }
+        score_keys(key, p->query, p->weight, (int)p->H, (int)D, p->scores + first);
+    }
+}
+
 /* out[N][K] int32 = positions, -1 behind the last. queries transposed [N][D][H], weights [N][H]; keys [pages][P][D],
-   bfloat16 if half; page_table [S][table_width]; scores: float scratch [max visible + KEYS];
-   left: scratch [max visible]. */
+   bfloat16 if half; page_table [S][table_width]; scores: float scratch [max visible + KEYS]; left: scratch [max visible]. */
 void index_select(const float *queries, const float *weights, const void *keys, int half, const int64_t *page_table, const int64_t *sequence,
                   const int64_t *visible, int32_t *out, int64_t N, int64_t H, int64_t D, int64_t P, int64_t table_width, int64_t K,
                   float *scores, uint32_t *left, int threads) {
     for (int64_t n = 0; n < N; n++) {
-        const int64_t T = visible[n];
-        int32_t *row = out + n * K;
-        if (T <= K) {
-            choose(scores, T, K, row, left);
-            continue;
+        const int64_t T = visible[n], blocks = (T + KEYS - 1) / KEYS, share = blocks / (threads * 8) + 1;
+        if (T > K) {
+            const int64_t *pages = page_table + sequence[n] * table_width;
+            const Scoring task = {queries + n * D * H, weights + n * H, keys, pages, scores, T, H, D, P, share, half};
+            pool_run(score_part, &task, (blocks + share - 1) / share, threads);
         }
-        const int64_t *pages = page_table + sequence[n] * table_width;
-        const int64_t blocks = (T + KEYS - 1) / KEYS;
-#pragma omp parallel for num_threads(threads) schedule(static)
-        for (int64_t b = 0; b < blocks; b++) {
-            float wide[KEYS][MAX_WIDTH];
-            const float *key[KEYS];
-            for (int k = 0; k < KEYS; k++) {
-                const int64_t t = b * KEYS + k < T ? b * KEYS + k : T - 1;
-                const int64_t place = (pages[t / P] * P + t % P) * D;
-                if (half) {
-                    for (int64_t d = 0; d < D; d += 16) store(wide[k] + d, load_row((const uint16_t *)keys + place, d, 1));
-                    key[k] = wide[k];
-                } else {
-                    key[k] = (const float *)keys + place;
-                }
-            }
-            score_keys(key, queries + n * D * H, weights + n * H, (int)H, (int)D, scores + b * KEYS);
-        }
-        choose(scores, T, K, row, left);
+        choose(scores, T, K, out + n * K, left);
     }
 }

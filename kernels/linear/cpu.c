@@ -2,6 +2,7 @@
 
    Every output is one dot product in a fixed order, so neither threads nor other tokens change a result. */
 
+#include "../pool.h"
 #include "../vectors.h"
 
 #define TOKENS 4 /* of one tile */
@@ -54,15 +55,34 @@ INLINE void strip(const float *x, const void *w, float *y, int64_t N, int64_t I,
     }
 }
 
+typedef struct {
+    const float *x;
+    const void *w;
+    float *y;
+    int64_t N, O, I, x_stride, rows; /* rows of w in a part, a multiple of TILE */
+    int half;
+} Product;
+
+static void product_part(const void *task, int64_t part) {
+    const Product *p = task;
+    const int64_t end = (part + 1) * p->rows < p->O ? (part + 1) * p->rows : p->O;
+    for (int64_t o = part * p->rows; o < end; o += TILE) {
+        const int64_t rows = end - o < TILE ? end - o : TILE;
+        if (p->half) strip(p->x, row_of(p->w, o * p->I, 1), p->y + o, p->N, p->I, p->x_stride, p->O, rows, 1);
+        else strip(p->x, row_of(p->w, o * p->I, 0), p->y + o, p->N, p->I, p->x_stride, p->O, rows, 0);
+    }
+}
+
+/* Rows in a part: several parts for each thread, so that one that starts late takes fewer. */
+INLINE int64_t rows_of_part(int64_t rows, int threads) {
+    const int64_t tiles = (rows + TILE - 1) / TILE, parts = (int64_t)threads * 8;
+    return tiles > parts ? (tiles + parts - 1) / parts * TILE : TILE;
+}
+
 /* y [N][O]; x has a stride per token; w [O][I], bfloat16 if half. */
 void linear(const float *x, const void *w, float *y, int64_t N, int64_t O, int64_t I, int64_t x_stride, int half, int threads) {
-    const int64_t tiles = (O + TILE - 1) / TILE;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t job = 0; job < tiles; job++) {
-        const int64_t o = job * TILE, rows = O - o < TILE ? O - o : TILE;
-        if (half) strip(x, row_of(w, o * I, 1), y + o, N, I, x_stride, O, rows, 1);
-        else strip(x, row_of(w, o * I, 0), y + o, N, I, x_stride, O, rows, 0);
-    }
+    const Product task = {x, w, y, N, O, I, x_stride, rows_of_part(O, threads), half};
+    pool_run(product_part, &task, (O + task.rows - 1) / task.rows, threads);
 }
 
 /* hidden[t][r] = silu(min(g, limit)) * clip(u, limit), g and u the products with row r of the gate and of the up matrix. */
@@ -82,25 +102,35 @@ INLINE void gated_strip(const float *x, const void *gate, const void *up, float 
     }
 }
 
+typedef struct {
+    const float *x;
+    const void *gate_up;
+    float *hidden;
+    int64_t N, H, I, x_stride, rows;
+    float limit;
+    int half;
+} Gated;
+
+static void gated_part(const void *task, int64_t part) {
+    const Gated *p = task;
+    const int64_t end = (part + 1) * p->rows < p->I ? (part + 1) * p->rows : p->I;
+    for (int64_t i = part * p->rows; i < end; i += TILE) {
+        const int64_t rows = end - i < TILE ? end - i : TILE, gate = i * p->H, up = (p->I + i) * p->H;
+        if (p->half)
+            gated_strip(p->x, row_of(p->gate_up, gate, 1), row_of(p->gate_up, up, 1), p->hidden + i, p->N, p->H, p->I, p->x_stride, rows,
+                        p->limit, 1);
+        else
+            gated_strip(p->x, row_of(p->gate_up, gate, 0), row_of(p->gate_up, up, 0), p->hidden + i, p->N, p->H, p->I, p->x_stride, rows,
+                        p->limit, 0);
+    }
+}
+
 /* y [N][H] = down hidden, hidden [N][I] as above; x has a stride per token; gate_up [2I][H] and down [H][I], bfloat16 if half. */
 void gated_mlp(const float *x, const void *gate_up, const void *down, float *hidden, float *y, int64_t N, int64_t H, int64_t I,
                int64_t x_stride, float limit, int half, int threads) {
-    const int64_t inner = (I + TILE - 1) / TILE, outer = (H + TILE - 1) / TILE;
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t job = 0; job < inner; job++) {
-            const int64_t i = job * TILE, rows = I - i < TILE ? I - i : TILE, up = (I + i) * H;
-            if (half) gated_strip(x, row_of(gate_up, i * H, 1), row_of(gate_up, up, 1), hidden + i, N, H, I, x_stride, rows, limit, 1);
-            else gated_strip(x, row_of(gate_up, i * H, 0), row_of(gate_up, up, 0), hidden + i, N, H, I, x_stride, rows, limit, 0);
-        }
-#pragma omp for schedule(static)
-        for (int64_t job = 0; job < outer; job++) {
-            const int64_t o = job * TILE, rows = H - o < TILE ? H - o : TILE;
-            if (half) strip(hidden, row_of(down, o * I, 1), y + o, N, I, I, H, rows, 1);
-            else strip(hidden, row_of(down, o * I, 0), y + o, N, I, I, H, rows, 0);
-        }
-    }
+    const Gated task = {x, gate_up, hidden, N, H, I, x_stride, rows_of_part(I, threads), limit, half};
+    pool_run(gated_part, &task, (I + task.rows - 1) / task.rows, threads);
+    linear(hidden, down, y, N, H, I, I, half, threads);
 }
 
 /* y[t][0..width) = sum over i of x[t][i] w[i][0..width) for `tokens` tokens; rows of w are O apart, width is at most TILE * 16. */
@@ -144,16 +174,28 @@ INLINE void head_part(const float *x, const void *w, float *y, int64_t N, int64_
     for (; n < N; n++) columns(x + n * x_stride, w, y + n * y_stride, I, O, width, x_stride, y_stride, 1, half);
 }
 
+typedef struct {
+    const float *x;
+    const void *w;
+    float *y;
+    int64_t N, H, I, O, token_stride, head_stride, parts; /* parts of one head */
+    int half;
+} Heads;
+
+static void head_task(const void *task, int64_t part) {
+    const Heads *p = task;
+    const int64_t h = part / p->parts, o = part % p->parts * TILE * 16, width = p->O - o < TILE * 16 ? p->O - o : TILE * 16;
+    const int64_t at = h * p->I * p->O + o;
+    const float *from = p->x + h * p->head_stride;
+    float *to = p->y + h * p->O + o;
+    if (p->half) head_part(from, row_of(p->w, at, 1), to, p->N, p->I, p->O, width, p->token_stride, p->H * p->O, 1);
+    else head_part(from, row_of(p->w, at, 0), to, p->N, p->I, p->O, width, p->token_stride, p->H * p->O, 0);
+}
+
 /* y [N][H][O]; x has strides per token and head; w [H][I][O], bfloat16 if half. */
 void headwise_linear(const float *x, const void *w, float *y, int64_t N, int64_t H, int64_t I, int64_t O, int64_t token_stride,
                      int64_t head_stride, int half, int threads) {
     const int64_t parts = (O + TILE * 16 - 1) / (TILE * 16);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t job = 0; job < H * parts; job++) {
-        const int64_t h = job / parts, o = job % parts * TILE * 16, width = O - o < TILE * 16 ? O - o : TILE * 16;
-        const float *from = x + h * head_stride;
-        float *to = y + h * O + o;
-        if (half) head_part(from, row_of(w, h * I * O + o, 1), to, N, I, O, width, token_stride, H * O, 1);
-        else head_part(from, row_of(w, h * I * O + o, 0), to, N, I, O, width, token_stride, H * O, 0);
-    }
+    const Heads task = {x, w, y, N, H, I, O, token_stride, head_stride, parts, half};
+    pool_run(head_task, &task, H * parts, threads);
 }

@@ -70,7 +70,7 @@ def conversations(
         sequence = model.cache.open()
         assert sequence is not None and model.cache.reserve(sequence, tokens + room)
         if rows is not None:
-            model.cache.import_rows(sequence, 0, tokens, 0, rows)
+            model.cache.import_rows(sequence, tokens, [(0, rows)])
         sequence.length = tokens
         sequences.append(sequence)
     return Decoding(model, sequences)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from engine.chat.prompt import Prompt
@@ -12,7 +10,7 @@ from engine.settings import EngineSettings
 from tests.bench.layer_clock import LayerClock
 from tests.bench.product import Emit, Product, Work, part, random_prompt
 from tests.bench.random_model import RandomModel
-from tests.bench.state import forget
+from tests.bench.state import forget, read_plainly
 
 
 def prefill(model: RandomModel, product: Product, prompt: Prompt, chunk: int, emit: Emit) -> tuple[float, float]:
@@ -32,23 +30,6 @@ def prefill(model: RandomModel, product: Product, prompt: Prompt, chunk: int, em
     return seconds, scaled
 
 
-def read_plainly(paths: list[Path], threads: int) -> float:
-    """Seconds to read files from the disk, without looking at them."""
-    for path in paths:
-        forget(path)
-
-    def read(path: Path) -> None:
-        buffer = bytearray(16 << 20)
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(buffer):
-                pass
-
-    start = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(read, paths))
-    return time.perf_counter() - start
-
-
 def restore(
     model: RandomModel, product: Product, prompt: Prompt, times: tuple[float, float], work: Work, emit: Emit
 ) -> None:
@@ -58,6 +39,7 @@ def restore(
     assert saved is not None
     paths = [product.store._path(segment.head.key) for segment in saved.segments]
     size = sum(path.stat().st_size for path in paths)
+    needed = sum(tensor.nbytes for segment in saved.segments for tensor in segment.tensors.values())
     cold, warm, walls, disk, disk_4 = [], [], [], [], []
     for _ in range(work.repeats):
         disk.append(read_plainly(paths, 1))
@@ -71,12 +53,12 @@ def restore(
             results.append(answer.restored.ms / 1e3)
             walls.append(answer.wall_s)
     cold_s, warm_s, disk_s, disk_4_s = (statistics.median(each) for each in (cold, warm, disk, disk_4))
-    held, whole = model.state_bytes(saved.length, len(paths))
+    held, whole = model.state_bytes(saved.length, 1)  # frontiers are read of the last segment only
     emit(
-        what="restore", tokens=saved.length, segments=len(paths), bytes=size, cold_s=cold_s, warm_s=warm_s,
+        what="restore", tokens=saved.length, segments=len(paths), bytes=size, needed_bytes=needed, cold_s=cold_s, warm_s=warm_s,
         wall_s_to_first_token={"cold": statistics.median(walls[::2]), "warm": statistics.median(walls[1::2])},
-        gb_per_s={"disk": size / disk_s / 1e9, "disk, 4 readers": size / disk_4_s / 1e9, "cold": size / cold_s / 1e9},
-        cold_share_of_disk=disk_s / cold_s, cold_share_of_disk_4=disk_4_s / cold_s,
+        gb_per_s={"disk": size / disk_s / 1e9, "disk, 4 readers": size / disk_4_s / 1e9, "cold": needed / cold_s / 1e9},
+        cold_share_of_disk=disk_s / cold_s * needed / size, cold_share_of_disk_4=disk_4_s / cold_s * needed / size,
         share_of_prefill={"cold": cold_s / times[0], "warm": warm_s / times[0]},
         scaled_s={"cold": cold_s * whole / held, "warm": warm_s * whole / held},
         scaled_share_of_prefill={

@@ -127,8 +127,8 @@ def test_packed_rows_move_between_pages_unchanged() -> None:
         write_rows(cache.pool(layer, "index"), slots, x[:, :128], weight[:128], None, 1e-6, rotation, 0, True)
     first.length = 150
     saved = cache.export_rows(first, 0, 150)
-    assert cache.accepts(150, 0, saved)
-    cache.import_rows(second, 0, 150, 0, saved)
+    assert cache.accepts(0, 150, saved)
+    cache.import_rows(second, 150, [(0, saved)])
     again = cache.export_rows(second, 0, 150)
     assert all(torch.equal(saved[name], again[name]) for name in saved)
     assert not torch.equal(saved["0.index"], saved["1.index"])

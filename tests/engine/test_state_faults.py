@@ -102,11 +102,12 @@ def test_swapped_files_are_noticed(store: StateStore) -> None:
     assert "damaged" in store.take_notices()[0]
 
 
-def test_newer_format_other_model_and_other_layout_are_refused(
-    tmp_path: Path, store: StateStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", [1, -1])
+def test_other_format_other_model_and_other_layout_are_refused(
+    tmp_path: Path, store: StateStore, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(segment_room, "FORMAT", 2)
+        patch.setattr(segment_room, "FORMAT", segment_room.FORMAT + step)
         path = write_segment(tmp_path / "m1", plain(), tensors())
     with pytest.raises(BadState, match="another version"):
         read_segment(path)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,16 +19,24 @@ from engine.api import (
     Image,
     Message,
     Notice,
+    Prefill,
     ReplyOptions,
     Restored,
     Stats,
     Text,
 )
-from engine.generation.request import Request
-from engine.generation.scheduler import Scheduler
+from engine.generation import scheduler
 from tests.support.oracle import OracleCase
 
 FAMILIES = ("hy_v4_vl", "hy_v4", "deepseek_v4", "deepseek_v32", "glm_moe_dsa")
+# Sizes the packed rows of the compact cache are made for.
+COMPACT = {
+    "hy_v4_vl": {
+        "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128,
+        "text_config.rope_parameters.mrope_section": [12, 10, 10],
+    },
+    "deepseek_v4_vision": {"head_dim": 512, "qk_rope_head_dim": 64, "index_head_dim": 128},
+}  # fmt: skip
 # Page edges, index_topk (32) and window (32) edges, compression (4 and 128) edges of the tiny checkpoints.
 LENGTHS = (25, 31, 32, 33, 63, 64, 65, 127, 130)
 
@@ -47,14 +56,14 @@ class Answer:
 @contextmanager
 def recorded(monkeypatch: pytest.MonkeyPatch, into: list[Tensor]) -> Iterator[None]:
     """Keep the logits every token was chosen from."""
-    original = Scheduler._next_token
+    original = scheduler.next_tokens
 
-    def keep(self: Scheduler, request: Request, logits: Tensor) -> None:
-        into.append(logits.clone())
-        original(self, request, logits)
+    def keep(logits: Tensor, rows: Any) -> list[int | Exception]:
+        into.extend(logits.clone())
+        return original(logits, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Scheduler, "_next_token", keep)
+        patch.setattr(scheduler, "next_tokens", keep)
         yield
 
 
@@ -121,6 +130,33 @@ def test_restored_conversation_is_the_one_that_was_never_closed(
         same(got, wanted[length])
         assert not got.notices
     again.close()
+
+
+@pytest.mark.parametrize("family", COMPACT)
+def test_pictures_in_the_compact_cache_resume_bit_for_bit(
+    family: str, oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = oracle_case(family, overrides=COMPACT[family])
+
+    def opened(place: Path | None) -> Engine:
+        return Engine.open(case.path, replace(settings(place), cache_layout="compact"))
+
+    never, saving = opened(None), opened(tmp_path)
+    assert {pool.packing for pool in never._runtime.described.layout.pools} >= {"index"}
+    messages = [Message("user", "zqxj" * 9 + "?", (Image(case.image_paths[0]),))]
+    first = reply(never, messages, "a", monkeypatch)
+    same(reply(saving, messages, "a", monkeypatch), first)
+    saving.close()
+    follow_ups = [("and then?", ()), ("and this?", (Image(case.image_paths[1]),)), ("so?", ())]
+    for text, images in follow_ups:  # each with an engine that has never seen the pictures before it
+        messages = [*messages, Message("assistant", first.text), Message("user", text, images)]
+        wanted, again = reply(never, messages, "a", monkeypatch), opened(tmp_path)
+        got = reply(again, messages, "a", monkeypatch)
+        again.close()
+        assert got.restored == wanted.reused > 36 and not got.notices
+        same(got, wanted)
+        first = wanted
+    never.close()
 
 
 @pytest.mark.parametrize("family", ("hy_v4_vl", "deepseek_v4"))
@@ -241,6 +277,54 @@ def test_long_prompt_is_sealed_on_the_way(
     stops = sorted(s.stop for s in list_saved(tmp_path))
     assert len(stops) >= 4 and stops[0] == 128
     engine.close()
+
+
+def test_seals_on_the_way_are_worth_their_frontiers(
+    oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.api import list_saved
+    from engine.generation import scheduler
+
+    monkeypatch.setattr(scheduler, "SEAL_EVERY_TOKENS", 64)
+    case, options = oracle_case("deepseek_v4"), replace(settings(tmp_path), cache_tokens=2048)
+    engine = Engine.open(case.path, options)
+    layout = engine._runtime.described.layout
+    paying = layout.bytes_per_conversation / layout.bytes_per_token
+    messages = [question(1250, case, picture=False)]
+    wanted = reply(engine, messages, "a", monkeypatch)
+    engine.start("a").save()
+    stops = sorted(segment.stop for segment in list_saved(tmp_path))
+    way = [stop for stop in stops if stop < 1250]
+    assert len(way) == 1 and paying <= way[0] < paying + 64  # chunks of 64 tokens
+    assert len(stops) == len(way) + 2  # before the prompt's last token, and at the end
+    engine.close()
+    again = Engine.open(case.path, options)
+    edited = [replace(messages[0], text=messages[0].text[:1240] + "another end")]
+    got = reply(again, edited, "b", monkeypatch)
+    assert got.restored == way[0]
+    got = reply(again, messages, "c", monkeypatch)
+    assert got.restored > 1250
+    same(got, wanted)
+    again.close()
+
+
+def test_a_prompt_stopped_on_the_way_is_kept_as_far_as_it_was_read(
+    oracle_case: Callable[..., OracleCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = oracle_case("deepseek_v4")
+    engine = Engine.open(case.path, settings(tmp_path))
+    session, read = engine.start("a"), 0
+    for event in session.reply([question(600, case, picture=False)], ReplyOptions(temperature=0, max_tokens=2)):
+        if isinstance(event, Prefill) and event.done > 100:
+            session.cancel()
+        if isinstance(event, Prefill):
+            read = event.done
+    assert 100 < read < 600
+    engine.close()
+    again = Engine.open(case.path, settings(tmp_path))
+    got = reply(again, [question(600, case, picture=False)], "a", monkeypatch)
+    assert got.restored >= read
+    again.close()
 
 
 def test_answer_that_ended_in_the_middle_of_thinking(

@@ -50,8 +50,22 @@ def test_only_two_halves_are_ever_made() -> None:
     banks = [bank(workspace, seed) for seed in range(4)]
     for mine, _ in banks:
         mine(*request(FEW_TOKENS + 1), None)
-    held = sum(t.nbytes for half in workspace._halves for t in (*half.codes, *half.scale))
-    assert held == workspace_bytes(EXPERTS, WIDTH, HIDDEN)
+    assert workspace.nbytes == workspace_bytes(EXPERTS, WIDTH, HIDDEN)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 6, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_group_after_group_gives_the_same_bits(group: int, dtype: torch.dtype) -> None:
+    """Also where some experts are not in use, and where one has a single token."""
+    whole, grouped = Fp8Workspace(torch.device("cpu")), Fp8Workspace(torch.device("cpu"), group)
+    one, other = bank(whole, 3)[0], bank(grouped, 3)[0]
+    x, ids, weights = request(FEW_TOKENS + 5)
+    ids = torch.where(ids == 1, 4, ids)
+    ids[7, 0] = 2
+    for used in (ids, ids.clamp(min=3), torch.full_like(ids, 5)):
+        expected = one(x.to(dtype), used, weights, 10.0)
+        assert torch.equal(other(x.to(dtype), used, weights, 10.0), expected)
+    assert grouped.nbytes == group * workspace_bytes(1, WIDTH, HIDDEN) // 2
 
 
 def test_wide_blocks_are_counted_and_multiplied_exactly() -> None:

@@ -188,6 +188,7 @@ def test_packing_at_the_edges_of_a_scale(kind: str, place: str) -> None:
 
 def test_a_row_does_not_depend_on_the_rows_beside_it(kind: str, place: str) -> None:
     x, weight, bias, rotation, slots = inputs(2, 96, 16)
+    x = x.contiguous()  # every row as well aligned as the first
     write = operation(kind, "write_rows")
     (together,) = written([poisoned(ROWS, 96)], write, place, slots, x, weight, bias, 1e-5, rotation, 4, True)
     for n in range(TOKENS):

@@ -1,4 +1,4 @@
-"""The rest of a step in Triton (norms, rotation, routing, hyper-connections, compressor) against the references."""
+"""The rest of a step in Triton (norms, rotation, activation, routing, hyper-connections, compressor) against the references."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import kernels.hyper_connection.reference as hyper_reference
 import kernels.norm.reference as norm_reference
 import kernels.rope.reference as rope_reference
 import kernels.router.reference as router_reference
+import kernels.swiglu.reference as swiglu_reference
 from tests.kernels.cases import random_generator, to
 
 norm = pytest.importorskip("kernels.norm.triton")
@@ -19,6 +20,7 @@ rope = pytest.importorskip("kernels.rope.triton")
 router = pytest.importorskip("kernels.router.triton")
 hyper = pytest.importorskip("kernels.hyper_connection.triton")
 compressor = pytest.importorskip("kernels.compressor.triton")
+activation = pytest.importorskip("kernels.swiglu.triton")
 
 
 def same(actual: Any, expected: Any, limit: float = 2e-6) -> None:
@@ -43,6 +45,23 @@ def test_norms(shape: tuple[int, ...], device: str) -> None:
     if shape[-1] > 1:
         actual = norm.layer_norm(*to((x, weight, bias), device), 1e-6)
         same(actual, norm_reference.layer_norm(x, weight, bias, 1e-6), 5e-6)
+
+
+@pytest.mark.parametrize("limit", [None, 1.5])
+@pytest.mark.parametrize("shape", [(3, 2, 38), (1, 2100), (0, 8)])
+def test_activation(shape: tuple[int, ...], limit: float | None, device: str) -> None:
+    x = torch.randn(shape, generator=random_generator(0)) * 3
+    expected = swiglu_reference.swiglu(x, limit)
+    same(activation.swiglu(x.to(device), limit), expected)
+    strided = torch.cat([x, x], -1).to(device)[..., : shape[-1]]
+    same(activation.swiglu(strided, limit), expected)
+    same(activation.swiglu(x.bfloat16().to(device), limit).float(), expected, 1e-2)
+
+
+def test_activation_keeps_what_is_no_number(device: str) -> None:
+    x = torch.tensor([[float("nan"), 1.0, 1.0, 2.0, float("nan"), 3.0]], device=device)  # a gate, and another's up
+    assert activation.swiglu(x, 1.0).isnan().tolist() == [[True, True, False]]
+    assert swiglu_reference.swiglu(x, 1.0).isnan().tolist() == [[True, True, False]]
 
 
 @pytest.mark.parametrize("name", ["rotate_interleaved", "rotate_half_split"])

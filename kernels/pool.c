@@ -1,0 +1,124 @@
+/* A pool whose threads help but are never waited for unless they hold a part.
+
+   A barrier, as OpenMP has it, waits for every thread; when another program has taken a thread's processor, that is a slice of
+   the scheduler (milliseconds) for a task of microseconds. Here threads take parts from a shared counter, many at first and
+   single ones at last, so what a sleeping thread has not taken, the caller does itself. Idle threads look for a new task for some
+   100 us, then sleep. */
+
+#include "pool.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+enum { MOST_HELPERS = 63, LOOKS = 4000 };
+static const uint32_t CLOSED = 0xffffffff;
+
+#if defined(__x86_64__)
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE() ((void)0)
+#endif
+
+/* The number of the task in the upper half and its next part in the lower half, CLOSED when nothing is to be taken. */
+static _Alignas(64) _Atomic uint64_t state = 0xffffffff; /* each group of these on its own line of the processors' caches */
+static _Alignas(64) _Atomic int64_t done;                 /* finished parts */
+/* The task; written only while `state` is closed. */
+static _Alignas(64) _Atomic(Part) current_run;
+static const void *_Atomic current_task;
+static _Atomic uint32_t current_parts;
+static _Atomic int current_threads;
+
+static _Alignas(64) pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER; /* held by the caller whose task runs */
+static pthread_mutex_t bed = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
+static _Atomic int sleeping;
+static int helpers;
+
+/* Take and run parts of the open task until there are none. */
+static void take_parts(int place) {
+    uint64_t seen = atomic_load_explicit(&state, memory_order_acquire);
+    int64_t finished = 0;
+    while ((uint32_t)seen != CLOSED) {
+        /* If another task is being written meanwhile, `state` has changed and the exchange below fails. */
+        const Part run = atomic_load_explicit(&current_run, memory_order_relaxed);
+        const void *task = atomic_load_explicit(&current_task, memory_order_relaxed);
+        const uint32_t first = (uint32_t)seen, parts = atomic_load_explicit(&current_parts, memory_order_relaxed);
+        const int threads = atomic_load_explicit(&current_threads, memory_order_relaxed);
+        if (first >= parts || place >= threads) break;
+        const uint32_t share = (parts - first) / (2 * (uint32_t)threads), taken = share ? share : 1;
+        if (!atomic_compare_exchange_weak_explicit(&state, &seen, seen + taken, memory_order_acq_rel, memory_order_acquire)) continue;
+        for (uint32_t part = first; part < first + taken; part++) run(task, part);
+        finished += taken;
+        seen = atomic_load_explicit(&state, memory_order_acquire);
+    }
+    if (finished) atomic_fetch_add_explicit(&done, finished, memory_order_release);
+}
+
+static void *help(void *place) {
+    uint32_t last = 0;
+    for (;;) {
+        int looks = 0;
+        uint64_t seen;
+        while (seen = atomic_load_explicit(&state, memory_order_acquire), (uint32_t)seen == CLOSED || (uint32_t)(seen >> 32) == last) {
+            if (looks++ < LOOKS) {
+                PAUSE();
+                continue;
+            }
+            pthread_mutex_lock(&bed);
+            atomic_fetch_add(&sleeping, 1);
+            while (seen = atomic_load(&state), (uint32_t)seen == CLOSED || (uint32_t)(seen >> 32) == last) pthread_cond_wait(&bell, &bed);
+            atomic_fetch_sub(&sleeping, 1);
+            pthread_mutex_unlock(&bed);
+        }
+        last = (uint32_t)(seen >> 32);
+        take_parts((int)(intptr_t)place);
+    }
+    return 0;
+}
+
+/* A forked process has the caller's thread only. */
+static void forget(void) {
+    helpers = 0;
+    atomic_store(&sleeping, 0);
+    pthread_mutex_init(&busy, 0);
+    pthread_mutex_init(&bed, 0);
+    pthread_cond_init(&bell, 0);
+}
+
+__attribute__((constructor)) static void prepare(void) { pthread_atfork(0, 0, forget); }
+
+static void hire(int wanted) {
+    while (helpers < wanted && helpers < MOST_HELPERS) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, help, (void *)(intptr_t)(helpers + 1))) return;
+        pthread_detach(thread);
+        helpers++;
+    }
+}
+
+void pool_run(Part run, const void *task, int64_t parts, int threads) {
+    if (threads < 2 || parts < 2 || parts >= CLOSED || pthread_mutex_trylock(&busy)) {
+        for (int64_t part = 0; part < parts; part++) run(task, part);
+        return;
+    }
+    hire(threads - 1);
+    atomic_store_explicit(&current_run, run, memory_order_relaxed);
+    atomic_store_explicit(&current_task, task, memory_order_relaxed);
+    atomic_store_explicit(&current_parts, (uint32_t)parts, memory_order_relaxed);
+    atomic_store_explicit(&current_threads, threads, memory_order_relaxed);
+    atomic_store_explicit(&done, 0, memory_order_relaxed);
+    const uint64_t number = (atomic_load_explicit(&state, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&state, number << 32);
+    if (atomic_load(&sleeping)) {
+        pthread_mutex_lock(&bed);
+        pthread_cond_broadcast(&bell);
+        pthread_mutex_unlock(&bed);
+    }
+    take_parts(0);
+    for (int looks = 1; atomic_load_explicit(&done, memory_order_acquire) < parts; looks++) {
+        if (looks % LOOKS) PAUSE();
+        else sched_yield(); /* the thread that holds a part may need this very processor */
+    }
+    atomic_store_explicit(&state, number << 32 | CLOSED, memory_order_release);
+    pthread_mutex_unlock(&busy);
+}
