@@ -13,7 +13,7 @@ from engine.model.compressor import Compressor, rotate_tail
 from engine.model.indexer import rotate_queries
 from engine.model.linear import FusedLinear, Linear
 from engine.model.norm import RmsNorm
-from engine.model.ring import RingPlan, ring_plan
+from engine.model.ring import RingPlan, ring_plan, ring_slots
 from engine.model.spec import CompressedAttention, Indexer
 from engine.model.weights import Weights
 from kernels.cache_rows import write_rows
@@ -96,11 +96,12 @@ class CompressedAttentionBlock:
     def _window(self, kv: Tensor, batch: Batch) -> Rows:
         """Rows of the sliding window for each token; the ring then holds the newest tokens."""
         state = batch.cache.frontier(self.layer, "window").flatten(0, 1)
-        ring = ring_plan(batch, self.spec.window_tokens)
-        if all(span.count == 1 for span in batch.spans):  # the whole window of a single token lies in the ring
+        if batch.single:  # the whole window of a single token lies in the ring
             assert self.spec.open_span is None or batch.is_image is None, "a step cuts a picture in two"
-            self._write(state, ring.kept_slots, kv, batch)
-            return Rows(state, None, _ring_slots(batch, self.spec))
+            slots = ring_slots(batch, self.spec.window_tokens)
+            self._write(state, slots.own, kv, batch)
+            return Rows(state, None, slots.held)
+        ring = ring_plan(batch, self.spec.window_tokens)
         earlier = len(ring.earlier)
         rows = state.new_empty(earlier + len(kv), state.shape[1])
         torch.index_select(state, 0, ring.earlier, out=rows[:earlier])
@@ -121,22 +122,14 @@ def _all_entries(batch: Batch, ratio: int, entries_per_page: int) -> Tensor:
     """Flat pool rows of all entries each token may see, int64 [N, K], -1 padded."""
     key = ("entries", ratio)
     if key not in batch.plans:
-        most = max((span.before + span.count) // ratio for span in batch.spans)
+        if batch.spans:
+            most = max((span.before + span.count) // ratio for span in batch.spans)
+            most = -(-most // 16) * 16  # once for all layers, where each would have to pad its list on a GPU
+        else:
+            most = batch.page_table.shape[1] * entries_per_page
         numbers = torch.arange(most, device=batch.positions.device).expand(len(batch.positions), -1)
         visible = numbers < ((batch.positions + 1) // ratio).unsqueeze(1)
         batch.plans[key] = batch.flat_rows(numbers.masked_fill(~visible, -1), entries_per_page)
-    slots = batch.plans[key]
-    assert isinstance(slots, Tensor)
-    return slots
-
-
-def _ring_slots(batch: Batch, spec: CompressedAttention) -> Tensor:
-    """Flat ring rows of each token's window when every conversation brings one token: int64 [N, window]."""
-    key, size = ("ring slots", spec.window_tokens), spec.window_tokens
-    if key not in batch.plans:
-        positions = batch.positions.unsqueeze(1) - torch.arange(size - 1, -1, -1, device=batch.positions.device)
-        rows = torch.tensor([span.cache_row for span in batch.spans], device=positions.device).unsqueeze(1)
-        batch.plans[key] = (rows * size + positions % size).masked_fill(positions < 0, -1)
     slots = batch.plans[key]
     assert isinstance(slots, Tensor)
     return slots

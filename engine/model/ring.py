@@ -1,12 +1,14 @@
 """Rings: the last tokens of every conversation, position p in row p % size. Plans are made once per step, for all layers.
 
 A step reads what it needs of the tokens before it, works on those rows followed by its own, and then writes its last
-tokens over the oldest. Rings are frontiers of the cache, so copying one row saves a conversation's state exactly.
+tokens over the oldest. Where every conversation brings one token, it is written first and all that is needed of the
+conversation lies in the ring. Rings are frontiers of the cache, so copying one row saves its state exactly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +16,29 @@ from torch import Tensor
 from engine.model.batch import Batch
 
 
+class RingSlots(NamedTuple):
+    """Flat ring rows of a single-token step, for rings of one size."""
+
+    own: Tensor  # int64 [N], where each token is written
+    held: Tensor  # int64 [N, size], the last `size` tokens up to this one, in order; -1 before the first
+
+
+def ring_slots(batch: Batch, size: int) -> RingSlots:
+    """The rows of this single-token step in rings of `size` tokens."""
+    key = ("slots", size)
+    if key not in batch.plans:
+        own = batch.cache_rows * size + batch.positions % size
+        tokens = batch.positions.unsqueeze(1) - torch.arange(size - 1, -1, -1, device=own.device)
+        held = (batch.cache_rows * size).unsqueeze(1) + tokens % size
+        batch.plans[key] = RingSlots(own, held.masked_fill_(tokens < 0, -1))
+    slots = batch.plans[key]
+    assert isinstance(slots, RingSlots)
+    return slots
+
+
 @dataclass(frozen=True)
 class RingPlan:
-    """How this step meets rings of one size. "Working rows" are `earlier` ring rows followed by the batch's own rows."""
+    """How other steps meet rings of one size. "Working rows" are `earlier` ring rows followed by the batch's own rows."""
 
     size: int
     earlier: Tensor  # int64 [P], flat ring rows of the up to size - 1 tokens before each chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -40,12 +41,17 @@ def rotation(rope: Rope, positions: Tensor) -> Tensor:
     Without sections the time row counts. With sections (T, H, W), frequency i follows the height row if i mod 3 = 1
     and i < 3 H, the width row if i mod 3 = 2 and i < 3 W, else the time row (interleaved mrope).
     """
-    speed = frequencies(rope).to(positions.device)
     if rope.sections is None:
-        angles = positions[0].float().unsqueeze(1) * speed
+        angles = positions[0].float().unsqueeze(1) * _held(frequencies, rope, positions.device)
     else:
-        angles = positions[_axes(rope)].float().T * speed
+        angles = positions[_held(_axes, rope, positions.device)].float().T * _held(frequencies, rope, positions.device)
     return torch.polar(torch.ones_like(angles), angles)
+
+
+@lru_cache(maxsize=128)
+def _held(make: Callable[[Rope], Tensor | list[int]], rope: Rope, device: torch.device) -> Tensor:
+    """What `make` gives as a tensor on the device, copied there once: a copy would make every step wait."""
+    return torch.as_tensor(make(rope)).to(device)
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,133 @@
+"""Steps of one token per conversation, which the device works out: bit for bit those that the host works out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.cache.cache import CachedSequence, KvCache
+from engine.cache.layout import declare_cache
+from engine.model.batch import Batch, Chunk, Span, _several_tokens, build_batch
+from kernels.choose import OPERATORS, use
+from tests.engine.family_runner import CPU, Running, load_running, one_thread
+from tests.support.oracle import OracleCase
+
+GetCase = Callable[..., OracleCase]
+FAMILIES = ["hy_v4", "hy_v4_vl", "deepseek_v32", "glm_moe_dsa", "deepseek_v4", "deepseek_v4_vision"]
+EDGES = (1, 3, 7, 31, 62, 126, 127, 254)  # tokens before a few steps: around windows, compressed entries and pages
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request: pytest.FixtureRequest, oracle_case: GetCase) -> OracleCase:
+    return oracle_case(request.param)
+
+
+@pytest.fixture(scope="module")
+def running(case: OracleCase) -> Running:
+    return load_running(case.path)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@contextmanager
+def references() -> Iterator[None]:
+    """Every operator in plain torch."""
+    with ExitStack() as stack:
+        for name, operator in OPERATORS.items():
+            if "reference" in operator.implementations:
+                stack.enter_context(use(name, "reference"))
+        yield
+
+
+def another(running: Running) -> Running:
+    """The same model with a cache of its own."""
+    cache = KvCache(declare_cache(running.spec, torch.float32), 64, 12, CPU)
+    return Running(running.checkpoint, running.family, running.spec, running.report, running.model, cache)
+
+
+def text(running: Running, tokens: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(running.spec.vocab // 2, (tokens,), generator=generator)
+
+
+def started(running: Running, lengths: Sequence[int]) -> list[CachedSequence]:
+    """Conversations with as many tokens read."""
+    sequences = []
+    for seed, length in enumerate(lengths):
+        sequences.append(running.start())
+        if length:
+            running.read(text(running, length, seed), length, sequences[-1])
+    return sequences
+
+
+def next_chunks(running: Running, sequences: Sequence[CachedSequence], turn: int, turned: int = 0) -> list[Chunk]:
+    """A token for each; `turned` tells rope positions apart from places, as behind a picture."""
+    chunks = []
+    for number, sequence in enumerate(sequences):
+        assert running.cache.reserve(sequence, sequence.length + 1)
+        place = torch.tensor([sequence.length - turned * (number % 2)]).clamp(min=0)
+        chunks.append(Chunk(sequence, text(running, 1, 97 * turn + sequence.row), place.expand(3, -1)))
+    return chunks
+
+
+def by_the_host(chunks: Sequence[Chunk], cache: KvCache) -> Batch:
+    """The same step as one of any number of tokens."""
+    spans = [Span(row, 1, chunk.sequence.length, chunk.sequence.row) for row, chunk in enumerate(chunks)]
+    batch = _several_tokens(chunks, spans, cache)
+    batch.spans = spans
+    return batch
+
+
+def grown(sequences: Sequence[CachedSequence]) -> None:
+    for sequence in sequences:
+        sequence.length += 1
+
+
+def same_state(first: Running, second: Running, sequences: Sequence[CachedSequence]) -> None:
+    for sequence in sequences:
+        ours, theirs = (r.cache.export_rows(sequence, 0, sequence.length) for r in (first, second))
+        for name, rows in ours.items():
+            assert torch.equal(rows, theirs[name]), f"{name} of {sequence.length} tokens"
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["reference", "chosen"])
+def test_a_step_worked_out_on_the_device_is_the_hosts(running: Running, case: OracleCase, plain: bool) -> None:
+    running, other = another(running), another(running)
+    with references() if plain else ExitStack():
+        ours, theirs = started(running, EDGES), started(other, EDGES)
+        for owner, sequences in ((running, ours), (other, theirs)):
+            sequences.append(owner.start())  # behind pictures, where the family has them
+            owner.read(case.input_ids, len(case.input_ids), sequences[-1])
+        for turn in range(6):
+            chunks = next_chunks(running, ours, turn, turned=5)
+            batch = build_batch(chunks, running.cache)
+            hosts = by_the_host(next_chunks(other, theirs, turn, turned=5), other.cache)
+            assert batch.single and not hosts.single
+            logits, expected = running.model.transformer(batch), other.model.transformer(hosts)
+            assert torch.equal(logits, expected), f"step {turn}: {(logits - expected).abs().amax(1)}"
+            for sequences in (ours, theirs):
+                grown(sequences)
+        same_state(running, other, ours)
+    for owner, sequences in ((running, ours), (other, theirs)):
+        for sequence in sequences:
+            owner.close(sequence)
+
+
+def test_logits_of_some_rows_only(running: Running) -> None:
+    ours = started(running, (3, 64, 5))
+    chunks = next_chunks(running, ours, 0)
+    every = running.model.transformer(build_batch(chunks, running.cache))
+    chunks[1] = replace(chunks[1], want_logits="none")
+    some = running.model.transformer(build_batch(chunks, running.cache))
+    torch.testing.assert_close(some, every[[0, 2]])
+    for sequence in ours:
+        running.close(sequence)
