@@ -134,6 +134,18 @@ def select_decode(table: Table) -> None:
         table.add("select decode", f"  torch.topk alone, batch {batch}, {context}, k {k}", us)
 
 
+def select_padded(table: Table) -> None:
+    """The same selection through a page table that has room for more, as a captured step sees it."""
+    from kernels.index_select import triton as kernels
+
+    for context, room in ((8192, 8192), (8192, 131072), (32768, 32768), (32768, 131072)):
+        q, w, pool, pages, sequence, visible = selection_inputs(1, context)
+        wide = torch.zeros(1, room // 64, dtype=torch.int64, device="cuda")
+        wide[:, : pages.shape[1]] = pages
+        us = gpu_us(lambda a=(q, w, pool, wide, sequence, visible): kernels.index_select(*a, 2048))
+        table.add("select padded", f"{context} keys, table for {room}, k 2048", us)
+
+
 def select_ties(table: Table) -> None:
     """Adversarial scores, 128 k entries: one head, width 16."""
     from kernels.index_select import triton as kernels
@@ -190,6 +202,45 @@ def select_prefill(table: Table) -> None:
         begin, end = torch.zeros(queries, dtype=torch.int32, device="cuda"), visible.int()
         us = gpu_us(lambda a=(q, keys, w, begin, end): deep_gemm.fp8_mqa_logits(*a, clean_logits=False), 5, graph=False)
         table.add("select prefill", "  DeepGEMM scores alone", us, flop / us / 1e6, "TFLOP/s")
+
+
+def dense(table: Table) -> None:
+    """FP8 weights of DeepSeek-V3.2's layers: few tokens against the copy's bandwidth, many against torch's bfloat16."""
+    from kernels.linear import triton as kernels
+
+    for outputs, inputs in ((2112, 7168), (24576, 1536), (7168, 16384), (36864, 7168), (576, 7168)):
+        codes = torch.randn(outputs, inputs, device="cuda").to(torch.float8_e4m3fn)
+        scales = torch.rand(-(-outputs // 128), inputs // 128, device="cuda")
+        weight = codes.to(torch.bfloat16)
+        for tokens in (1, 8, 32, 256, 4096):
+            x = torch.randn(tokens, inputs, device="cuda", dtype=torch.bfloat16)
+            few, work = tokens <= 32, 2 * tokens * outputs * inputs
+            for name, bytes_, run in (
+                ("FP8", codes.nbytes, lambda x=x: kernels.linear_fp8(x, codes, scales)),
+                ("  torch bfloat16", weight.nbytes, lambda x=x: F.linear(x, weight)),
+            ):
+                us = gpu_us(run)
+                rate = (bytes_ / us / 1e6, "TB/s") if few else (work / us / 1e6, "TFLOP/s")
+                target = ">= 70 % of copy" if few and name == "FP8" else ""
+                table.add("dense", f"{name} {outputs} x {inputs}, {tokens} tokens", us, *rate, target)
+
+
+def small(table: Table) -> None:
+    """The activation, and the choice of the next ids."""
+    from kernels.sampling import sample_tokens
+    from kernels.swiglu import reference
+    from kernels.swiglu import triton as kernels
+
+    for tokens in (1, 4096):
+        x = torch.randn(tokens, 4096, device="cuda", dtype=torch.bfloat16)
+        table.add("small", f"activation, {tokens} x 2048", gpu_us(lambda x=x: kernels.swiglu(x, 10.0)))
+        table.add("small", f"  torch, {tokens} x 2048", gpu_us(lambda x=x: reference.swiglu(x, 10.0)))
+    for rows in (1, 8):
+        logits = torch.randn(rows, 129280, device="cuda")
+        numbers = torch.tensor([[1.0, 0.6, 0.0, 0.95, 0.0, 0.5]], device="cuda").repeat(rows, 1)
+        for name, greedy in (("greedy", True), ("top_p", False)):
+            us = gpu_us(lambda a=(logits, numbers, None, greedy): sample_tokens(*a))
+            table.add("small", f"next ids, {name}, {rows} rows of 129280", us)
 
 
 def packed_experts(experts: int, rows: int, columns: int) -> Any:
@@ -376,7 +427,10 @@ GPU = (
     expert_decode,
     expert_prefill,
     select_decode,
+    select_padded,
     select_ties,
+    dense,
+    small,
     attention_decode,
     attention_prefill,
     select_prefill,
