@@ -215,12 +215,12 @@ def dense(table: Table) -> None:
         for tokens in (1, 8, 32, 256, 4096):
             x = torch.randn(tokens, inputs, device="cuda", dtype=torch.bfloat16)
             few, work = tokens <= 32, 2 * tokens * outputs * inputs
-            for name, bytes_, run in (
-                ("FP8", codes.nbytes, lambda x=x: kernels.linear_fp8(x, codes, scales)),
-                ("  torch bfloat16", weight.nbytes, lambda x=x: F.linear(x, weight)),
+            for name, read, run in (
+                ("FP8", codes, lambda a=(x, codes, scales): kernels.linear_fp8(*a)),
+                ("  torch bfloat16", weight, lambda a=(x, weight): F.linear(*a)),
             ):
                 us = gpu_us(run)
-                rate = (bytes_ / us / 1e6, "TB/s") if few else (work / us / 1e6, "TFLOP/s")
+                rate = (read.nbytes / us / 1e6, "TB/s") if few else (work / us / 1e6, "TFLOP/s")
                 target = ">= 70 % of copy" if few and name == "FP8" else ""
                 table.add("dense", f"{name} {outputs} x {inputs}, {tokens} tokens", us, *rate, target)
 
