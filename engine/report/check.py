@@ -128,7 +128,7 @@ def _describe(report: CheckReport, spec: ModelSpec) -> None:
 
 def needed_packages(spec: ModelSpec) -> list[str]:
     """Folders under kernels/ that this model's forward pass uses."""
-    needed = {"cache_rows", "formats", "norm", "rope", "sparse_attention", "swiglu"}
+    needed = {"cache_rows", "formats", "linear", "norm", "rope", "sampling", "sparse_attention", "swiglu"}
     for layer in spec.layers:
         attention = layer.attention
         if attention.indexer is not None:
