@@ -135,11 +135,8 @@ def _spread(facts: OnGpu, room: int, ram_room: int) -> ExpertPlan:
     fitting = room // _SHARE_OF_STAGING // facts.staged_bytes(1)
     group = min(max(_power_of_two(fitting), 1), _STAGED_GROUP, facts.per_layer)
     slots = min((room - facts.staged_bytes(group)) // packed, facts.count)
-    in_ram, (slabs, each, slab), on_the_way = (
-        facts.count,
-        slabs_for(facts.count, facts.shape),
-        bounce_bytes(facts.shape),
-    )
+    slabs, each, slab = slabs_for(facts.count, facts.shape)
+    in_ram, on_the_way = facts.count, bounce_bytes(facts.shape)
     if slabs * slab > ram_room:
         if on_the_way > ram_room:
             raise DoesNotFit(
