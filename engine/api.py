@@ -29,6 +29,7 @@ from engine.generation.scheduler import Scheduler, SchedulerLimits
 from engine.memory.plan import MemoryPlan, PlanLine
 from engine.messages import Image, Message, ReplyOptions, Role
 from engine.model.spec import Moe
+from engine.model.spread import ExpertUse
 from engine.report import CheckReport, check_model
 from engine.report.text import report_text
 from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
@@ -165,7 +166,7 @@ class Engine:
         self._scheduler = Scheduler(
             runtime.model,
             runtime.cache,
-            SchedulerLimits(plan.context_tokens, settings.prefill_chunk_tokens, settings.max_batch),
+            SchedulerLimits(plan.context_tokens, plan.prefill_chunk_tokens, settings.max_batch),
             None if self._state is None else StateKeeper(self._state, runtime.cache),
         )
         self._sessions: dict[str, Session] = {}
@@ -183,6 +184,11 @@ class Engine:
     def plan(self) -> MemoryPlan:
         """Where the memory went."""
         return self._runtime.described.plan
+
+    @property
+    def expert_use(self) -> ExpertUse | None:
+        """Where the experts that answers asked for were found, counted since opening; None unless they are spread."""
+        return self._runtime.expert_use
 
     def start(self, conversation_id: str) -> Session:
         """The session of a conversation; the same object while it is open."""
