@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.cache.layout import CacheLayout, Pool
+from engine.cache.layout import CacheLayout, Frontier, Pool
 from engine.cache.pages import PageAllocator
 from kernels.cache_rows import read_index_rows, write_index_rows
 from kernels.sparse_attention import Rows
@@ -125,7 +125,8 @@ class KvCache:
     def export_rows(self, sequence: CachedSequence, start: int, stop: int) -> dict[str, Tensor]:
         """Copies on the CPU of everything kept for tokens start..stop, in logical order, plus the frontiers as they are now.
 
-        Pools that stand for several tokens per entry give the entries completed in this range.
+        Pools that stand for several tokens per entry give the entries completed in this range. `stop` is where the
+        frontiers are: of a ring only the rows that are still needed there are copied.
         """
         tensors, slots = {}, self._slots(sequence, start, stop)
         for pool in self.layout.pools:
@@ -135,8 +136,9 @@ class KvCache:
                 read_index_rows(source, chosen, pool.width) if packed else source.flatten(0, 1).index_select(0, chosen)
             )
             tensors[f"{pool.layer}.{pool.name}"] = rows.cpu()
-        for (layer, name), tensor in self._frontiers.items():
-            tensors[f"{FRONTIER}{layer}.{name}"] = tensor[sequence.row].to("cpu", copy=True)
+        for frontier in self.layout.frontiers:
+            state = self._frontiers[frontier.layer, frontier.name][sequence.row, : self._needed(frontier, stop)]
+            tensors[f"{FRONTIER}{frontier.layer}.{frontier.name}"] = state.to("cpu", copy=True)
         return tensors
 
     def import_rows(
@@ -169,7 +171,8 @@ class KvCache:
                 done += len(rows)
             assert done == last - first, "the exports leave out tokens"
         for (layer, name), tensor in self._frontiers.items():
-            tensor[sequence.row].copy_(exports[-1][1][f"{FRONTIER}{layer}.{name}"])
+            state = exports[-1][1][f"{FRONTIER}{layer}.{name}"]
+            tensor[sequence.row, : len(state)].copy_(state)
         staging.finish()
         sequence.length = stop
 
@@ -186,8 +189,20 @@ class KvCache:
             for p in self.layout.pools
         }
         if ends:
-            expected |= {f"{FRONTIER}{f.layer}.{f.name}": (f.shape, f.dtype) for f in self.layout.frontiers}
+            expected |= {
+                f"{FRONTIER}{f.layer}.{f.name}": ((self._needed(f, stop), *f.shape[1:]), f.dtype)
+                for f in self.layout.frontiers
+            }
         return {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()} == expected
+
+    def _needed(self, frontier: Frontier, tokens: int) -> int:
+        """How many rows of a frontier matter behind so many tokens.
+
+        The ring of a pool's single window holds the window that is open; where one ends, nothing of it is needed any more.
+        """
+        pool = self._specs.get((frontier.layer, frontier.name.removesuffix("_frontier")))
+        single = pool is not None and pool.tokens_per_entry == frontier.shape[0]
+        return tokens % frontier.shape[0] if single else frontier.shape[0]
 
     def _slots(self, sequence: CachedSequence, start: int, stop: int) -> dict[int, Tensor]:
         """Flat pool rows int64 of the entries of tokens start..stop, by how many tokens an entry stands for."""

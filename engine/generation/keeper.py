@@ -49,18 +49,13 @@ class StateKeeper:
         | on the way through a long prompt | the same prompt after a kill; one that shares only this beginning |
         | one token before a prompt's end | the same prompt again, whose last token gives the logits |
         | at the end of a turn, also one that was stopped | the next turn |
-
-        On the way there is a choice: a seal comes late rather than have rows that weigh less than its frontiers.
         """
         conversation, stop = request.conversation, request.fed
-        sequence, layout = conversation.sequence, self._cache.layout
+        sequence = conversation.sequence
         while conversation.sealed and not self._store.holds(conversation.sealed[-1][1]):
             conversation.sealed.pop()  # it was never written; what it held is saved again with what is new
         start, parent = conversation.sealed[-1] if conversation.sealed else (0, "")
         if sequence is None or stop <= start:
-            return
-        on_the_way = conversation.busy and stop < len(request.tokens) - 1
-        if on_the_way and (stop - start) * layout.bytes_per_token < layout.bytes_per_conversation:
             return
         answer = request.stream.answer
         known = answer in conversation.answers

@@ -156,7 +156,10 @@ POOLS = (
     Pool(1, "entry", ENTRY, 4, torch.uint8, "entry"), Pool(1, "index", 128, 4, torch.uint8, "index"),
     Pool(2, "entry", 5, 32, torch.float32), Pool(3, "latent", 3, 1, torch.bfloat16),
 )  # fmt: skip
-FRONTIERS = (Frontier(1, "window", (8, ENTRY_BYTES), torch.uint8), Frontier(2, "entry_frontier", (4, 2), torch.float32))
+FRONTIERS = (
+    Frontier(1, "window", (8, ENTRY_BYTES), torch.uint8), Frontier(1, "entry_frontier", (8, 2, 5), torch.float32),
+    Frontier(2, "entry_frontier", (32, 2, 5), torch.float32),
+)  # fmt: skip
 LAYOUT = CacheLayout(256, POOLS, FRONTIERS)
 
 
@@ -219,6 +222,17 @@ def test_a_chain_of_exports_through_pinned_buffers(staging_bytes: int, monkeypat
     monkeypatch.setattr(cache_room, "STAGING_BYTES", staging_bytes)
     for seed in range(4):
         check_import("cuda", LAYOUT, random.Random(seed))
+
+
+@pytest.mark.parametrize("tokens", [256, 257, 270, 287, 288])
+def test_of_a_single_windows_ring_only_the_open_window_is_kept(tokens: int) -> None:
+    cache = made_cache()
+    talk = filled(cache, tokens)
+    rows = cache.export_rows(talk, 0, tokens)
+    kept, ring = rows["frontier.2.entry_frontier"], cache.frontier(2, "entry_frontier")[talk.row]
+    assert len(kept) == tokens % 32 and torch.equal(kept, ring[: len(kept)])
+    assert len(rows["frontier.1.entry_frontier"]) == len(rows["frontier.1.window"]) == 8  # overlap: the one before, too
+    assert cache.accepts(0, tokens, rows) and not cache.accepts(0, tokens - 1, rows)
 
 
 def test_an_export_that_leaves_out_tokens_is_refused() -> None:
