@@ -22,6 +22,7 @@ from engine.errors import (
     UnsupportedModel,
 )
 from engine.events import Event, Finished, FinishReason, Notice, Prefill, Queued, Restored, Stats, Text, Thinking
+from engine.generation.forward import open_graphs
 from engine.generation.keeper import StateKeeper
 from engine.generation.request import Request
 from engine.generation.sampler import Sampler, Sampling
@@ -168,6 +169,7 @@ class Engine:
             runtime.cache,
             SchedulerLimits(plan.context_tokens, plan.prefill_chunk_tokens, settings.max_batch),
             None if self._state is None else StateKeeper(self._state, runtime.cache),
+            open_graphs(runtime.model.transformer, runtime.cache, plan) if settings.cuda_graphs else None,
         )
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()

@@ -19,5 +19,6 @@ class EngineSettings:
     max_batch: int = 16  # conversations decoded in one step
     threads: int | None = None  # CPU threads; None: torch's own choice
     cache_layout: Literal["exact", "compact"] | None = None  # FP8 rows or plain ones; None: compact on a GPU
+    cuda_graphs: bool = False  # record decode steps on a GPU that holds all experts, and repeat the recordings
     state_dir: Path | None = None  # where sealed KV segments go; None: nothing is saved
     state_budget_bytes: int | None = None  # for saved state on disk; None: a tenth of the free space

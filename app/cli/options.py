@@ -55,6 +55,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         choices=("exact", "compact"),
         help="attention cache in plain numbers or in FP8 (default: exact on a CPU, compact on a GPU)",
     )
+    group.add_argument(
+        "--cuda-graphs",
+        action="store_true",
+        help="record decode steps and repeat the recordings, which spares the CPU; on a GPU that holds all experts",
+    )
 
 
 def add_data_option(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +90,7 @@ def engine_settings(options: argparse.Namespace, data_dir: Path | None = None) -
         ram_budget_bytes=None if options.ram_budget is None else settings.parse_bytes(options.ram_budget),
         threads=options.threads,
         cache_layout=options.cache,
+        cuda_graphs=options.cuda_graphs,
     )
 
 

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import torch
-
 from engine.cache.cache import KvCache
 from engine.chat.prompt import Prompt
 from engine.errors import EngineError, PromptTooLong
 from engine.events import Finished, FinishReason, Prefill, Queued
+from engine.generation.forward import Forward, chunk_of
 from engine.generation.keeper import StateKeeper
 from engine.generation.pictures import EncodedPictures
 from engine.generation.request import Conversation, Request
 from engine.generation.sampler import next_tokens
-from engine.model.batch import Chunk, build_batch
+from engine.model.batch import Chunk
 from engine.model.loader import LoadedModel
+from engine.model.step_graphs import StepGraphs
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,7 +44,12 @@ class Scheduler:
     """Runs requests to their end on its own thread. Public methods may be called from any thread."""
 
     def __init__(
-        self, model: LoadedModel, cache: KvCache, limits: SchedulerLimits, keeper: StateKeeper | None = None
+        self,
+        model: LoadedModel,
+        cache: KvCache,
+        limits: SchedulerLimits,
+        keeper: StateKeeper | None = None,
+        graphs: StepGraphs | None = None,
     ) -> None:
         self._model, self._cache, self._limits, self._keeper = model, cache, limits, keeper
         self._wake = threading.Condition()
@@ -52,6 +57,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._active: list[Request] = []
         self._conversations: dict[str, Conversation] = {}
+        self._forward = Forward(model.transformer, cache, graphs)
         self._pictures = EncodedPictures(model.vision, cache.device)
         self._stopping = False
         self.steps = 0
@@ -221,7 +227,7 @@ class Scheduler:
             if request.state == "decode" and self._make_room(
                 request, request.fed + 1
             ):  # an older one may need the room
-                chunks.append((request, self._chunk(request, request.fed + 1)))
+                chunks.append((request, chunk_of(request, request.fed + 1, self._pictures)))
         chunks = [(r, c) for r, c in chunks if r.state == "decode"]  # making room may have sent one back to the queue
         prefilling = next((r for r in self._active if r.state == "prefill"), None)
         if prefilling is not None:
@@ -232,7 +238,7 @@ class Scheduler:
             if self._model.transformer.spec.whole_pictures:
                 stop = prefilling.prompt.end_of_picture(stop)
             try:
-                chunks.append((prefilling, self._chunk(prefilling, stop)))
+                chunks.append((prefilling, chunk_of(prefilling, stop, self._pictures)))
             except Exception as error:  # its picture could not be encoded; nobody else is disturbed
                 self._fail(error, [prefilling])
             else:
@@ -263,27 +269,8 @@ class Scheduler:
         request.state, request.fed = "waiting", 0
         self._waiting.appendleft(request)
 
-    def _chunk(self, request: Request, stop: int) -> Chunk:
-        """Tokens fed..stop of a request, with the picture rows that fall into them."""
-        start, prompt = request.fed, request.prompt
-        sequence = request.conversation.sequence
-        assert sequence is not None
-        known = prompt.rope_positions[:, start : min(stop, len(prompt))]
-        if stop > len(prompt):
-            first = max(start, len(prompt))
-            offset = prompt.next_position - len(prompt)
-            known = torch.cat([known, torch.arange(first + offset, stop + offset).expand(3, -1)], dim=1)
-        return Chunk(
-            sequence=sequence,
-            token_ids=torch.tensor(request.tokens[start:stop]),
-            rope_positions=known,
-            is_image=prompt.is_image(start, stop) if prompt.spans else None,
-            embeddings=prompt.picture_rows(start, stop, self._pictures),
-            want_logits="last" if stop == len(request.tokens) else "none",
-        )
-
     def _step(self, chunks: list[tuple[Request, Chunk]]) -> None:
-        logits = self._model.transformer(build_batch([c for _, c in chunks], self._cache))
+        logits = self._forward([chunk for _, chunk in chunks])
         self.steps += 1
         wanting = [request for request, chunk in chunks if chunk.want_logits == "last"]
         tokens = iter(next_tokens(logits, [(request.sampler, request.tokens) for request in wanting]))

@@ -28,7 +28,7 @@ import fake_engine
 api = types.ModuleType("engine.api")
 api.Engine = fake_engine.FakeEngine
 api.delete_saved = lambda *values: None
-api.plan_model = lambda path, settings: f"plan of {{path.name}} with {{settings.ram_budget_bytes}}"
+api.plan_model = lambda path, settings: f"plan of {{path.name}} with {{settings.ram_budget_bytes}} {{settings.cuda_graphs}}"
 sys.modules["engine.api"] = api
 scoring = types.ModuleType("engine.scoring")
 scoring.score_file = lambda model, prompt, out, settings: out.write_bytes(b"scored")
@@ -171,7 +171,8 @@ def test_score_and_plan(model, tmp_path):
     assert run("score", model, "--prompt", tmp_path / "p.json", "--out", tmp_path / "o.st").returncode == 0
     assert (tmp_path / "o.st").read_bytes() == b"scored"
     result = run("--ram-budget", "2GB", "plan", model)
-    assert (result.returncode, result.stdout) == (0, "plan of model with 2000000000\n")
+    assert (result.returncode, result.stdout) == (0, "plan of model with 2000000000 False\n")
+    assert run("--cuda-graphs", "plan", model).stdout == "plan of model with None True\n"
 
 
 def test_a_used_port_is_refused(model, tmp_path):

@@ -25,6 +25,7 @@ from engine.api import (
     Session,
     Text,
 )
+from engine.generation import scheduler
 from engine.generation.scheduler import Scheduler
 from engine.model.transformer import Transformer
 from tests.engine.helpers import GREEDY, Answer, ask, assistant, check_cache, is_one_sentence, user
@@ -446,7 +447,7 @@ def test_a_failing_step_reaches_the_caller_and_the_next_request_works(
         (Scheduler, "_place"),
         (Scheduler, "_reusable"),
         (Scheduler, "_plan_step"),
-        (Scheduler, "_chunk"),
+        (scheduler, "chunk_of"),
         (Scheduler, "_next_token"),
     ],
 )

@@ -8,17 +8,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from engine.cache.cache import CachedSequence, KvCache
-from engine.cache.layout import declare_cache
+from engine.cache.cache import KvCache
 from engine.model.batch import Batch, Chunk, Span, _several_tokens, build_batch
 from kernels.choose import OPERATORS, use
-from tests.engine.family_runner import CPU, Running, load_running, one_thread
+from tests.engine.family_runner import Running, load_running, one_thread
+from tests.engine.single_tokens import FAMILIES, another, grown, next_chunks, same_state, started
 from tests.support.oracle import OracleCase
 
 GetCase = Callable[..., OracleCase]
-FAMILIES = ["hy_v4", "hy_v4_vl", "deepseek_v32", "glm_moe_dsa", "deepseek_v4", "deepseek_v4_vision"]
 EDGES = (1, 3, 7, 31, 62, 126, 127, 254)  # tokens before a few steps: around windows, compressed entries and pages
 
 
@@ -48,55 +46,12 @@ def references() -> Iterator[None]:
         yield
 
 
-def another(running: Running) -> Running:
-    """The same model with a cache of its own."""
-    cache = KvCache(declare_cache(running.spec, torch.float32), 64, 12, CPU)
-    return Running(running.checkpoint, running.family, running.spec, running.report, running.model, cache)
-
-
-def text(running: Running, tokens: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(running.spec.vocab // 2, (tokens,), generator=generator)
-
-
-def started(running: Running, lengths: Sequence[int]) -> list[CachedSequence]:
-    """Conversations with as many tokens read."""
-    sequences = []
-    for seed, length in enumerate(lengths):
-        sequences.append(running.start())
-        if length:
-            running.read(text(running, length, seed), length, sequences[-1])
-    return sequences
-
-
-def next_chunks(running: Running, sequences: Sequence[CachedSequence], turn: int, turned: int = 0) -> list[Chunk]:
-    """A token for each; `turned` tells rope positions apart from places, as behind a picture."""
-    chunks = []
-    for number, sequence in enumerate(sequences):
-        assert running.cache.reserve(sequence, sequence.length + 1)
-        place = torch.tensor([sequence.length - turned * (number % 2)]).clamp(min=0)
-        chunks.append(Chunk(sequence, text(running, 1, 97 * turn + sequence.row), place.expand(3, -1)))
-    return chunks
-
-
 def by_the_host(chunks: Sequence[Chunk], cache: KvCache) -> Batch:
     """The same step as one of any number of tokens."""
     spans = [Span(row, 1, chunk.sequence.length, chunk.sequence.row) for row, chunk in enumerate(chunks)]
     batch = _several_tokens(chunks, spans, cache)
     batch.spans = spans
     return batch
-
-
-def grown(sequences: Sequence[CachedSequence]) -> None:
-    for sequence in sequences:
-        sequence.length += 1
-
-
-def same_state(first: Running, second: Running, sequences: Sequence[CachedSequence]) -> None:
-    for sequence in sequences:
-        ours, theirs = (r.cache.export_rows(sequence, 0, sequence.length) for r in (first, second))
-        for name, rows in ours.items():
-            assert torch.equal(rows, theirs[name]), f"{name} of {sequence.length} tokens"
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["reference", "chosen"])
@@ -107,6 +62,8 @@ def test_a_step_worked_out_on_the_device_is_the_hosts(running: Running, case: Or
         for owner, sequences in ((running, ours), (other, theirs)):
             sequences.append(owner.start())  # behind pictures, where the family has them
             owner.read(case.input_ids, len(case.input_ids), sequences[-1])
+        ours.reverse()  # not in the order of their rows
+        theirs.reverse()
         for turn in range(6):
             chunks = next_chunks(running, ours, turn, turned=5)
             batch = build_batch(chunks, running.cache)

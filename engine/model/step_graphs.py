@@ -1,0 +1,127 @@
+"""Steps of one token per conversation, recorded once per size and then repeated from a handful of numbers.
+
+Knows batches and sizes, not requests. A step is first run as any other, so that its kernels are compiled and their
+scratch memory exists; then it is recorded. Running a step twice with the same numbers writes the same cache rows again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.cache.cache import KvCache
+from engine.model.batch import Chunk, padded_rows, single_token_batch, token_numbers
+from engine.model.transformer import Transformer
+
+_log = logging.getLogger(__name__)
+Step = Callable[[], Tensor]
+Record = Callable[[Step], Step]  # returns what does the same work on the same memory, and gives its result
+_RUNS = 2  # of every size before it is recorded
+_EXACT = 8  # conversations up to which every number has a recording of its own; from there on, every fourth
+_LEAST_PAGES = 16
+
+
+class CudaRecorder:
+    """Records CUDA graphs, which share one pool of memory."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Step) -> Step:
+        graph = torch.cuda.CUDAGraph()
+        # What other threads ask of the device meanwhile, such as saving state, has nothing to do with the recording.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            logits = step()
+
+        def repeat() -> Tensor:
+            graph.replay()
+            return logits
+
+        return repeat
+
+
+class Size(NamedTuple):
+    """What the shapes of a step follow from."""
+
+    conversations: int
+    pages: int  # width of the page table
+
+
+def size_of(chunks: Sequence[Chunk]) -> Size:
+    """The smallest size that holds these conversations."""
+    count, pages = len(chunks), max(len(chunk.sequence.pages) for chunk in chunks)
+    return Size(count if count <= _EXACT else -(-count // 4) * 4, max(_LEAST_PAGES, 1 << (pages - 1).bit_length()))
+
+
+class _SizedStep:
+    """One size's numbers on the device, and what computes logits [conversations, vocab] from them and the cache."""
+
+    def __init__(self, size: Size, transformer: Transformer, cache: KvCache) -> None:
+        self._size, self._page_tokens = size, cache.layout.page_tokens
+        self._end = 8 * padded_rows(size.conversations)
+        on_gpu = cache.device.type == "cuda"
+        numbers = self._end + size.conversations * size.pages
+        self._staged = torch.zeros(numbers, dtype=torch.int64, pin_memory=on_gpu)
+        self._numbers = torch.zeros(numbers, dtype=torch.int64, device=cache.device)
+        self._sent = torch.cuda.Event() if on_gpu else None
+        self._tables: list[list[int]] = [[] for _ in range(size.conversations)]  # as staged
+        self.run: Step = lambda: transformer(single_token_batch(self._numbers, size.conversations, cache))
+        self.repeat: Step | None = None
+        self.runs = 0
+
+    def tell(self, chunks: Sequence[Chunk]) -> None:
+        """Send what the next run works on. Rows to spare repeat the first conversation and write what it writes."""
+        if self._sent is not None:
+            self._sent.synchronize()
+        count, pages = self._size
+        chunks = [*chunks, *[chunks[0]] * (count - len(chunks))]
+        self._staged[: self._end] = torch.tensor(token_numbers(chunks, self._page_tokens))
+        for row, table, chunk in zip(self._staged[self._end :].view(count, pages), self._tables, chunks, strict=True):
+            if table != chunk.sequence.pages:
+                table[:] = chunk.sequence.pages
+                row[: len(table)] = torch.tensor(table)
+        self._numbers.copy_(self._staged, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
+
+
+class StepGraphs:
+    """Recorded steps of all sizes met so far. Used by one thread."""
+
+    def __init__(self, transformer: Transformer, cache: KvCache, record: Record) -> None:
+        self._transformer, self._cache, self._record = transformer, cache, record
+        self._steps: dict[Size, _SizedStep] = {}
+        self._usable = True
+
+    def __call__(self, chunks: Sequence[Chunk]) -> Tensor | None:
+        """Logits float32 [len(chunks), vocab] of chunks of one token each, valid until the next call; caches the tokens.
+
+        None if steps cannot be recorded here, which is logged once; nothing that counts has been done then.
+        """
+        if not self._usable:
+            return None
+        size = size_of(chunks)
+        step = self._steps.get(size)
+        if step is None:
+            step = self._steps[size] = _SizedStep(size, self._transformer, self._cache)
+        step.tell(chunks)
+        if step.runs < _RUNS:
+            step.runs += 1
+            return step.run()[: len(chunks)]
+        if step.repeat is None and not self._recorded(step):
+            return None
+        assert step.repeat is not None
+        return step.repeat()[: len(chunks)]
+
+    def _recorded(self, step: _SizedStep) -> bool:
+        try:
+            step.repeat = self._record(step.run)
+        except Exception as error:  # whatever an operator does that cannot be recorded
+            _log.warning("steps are not recorded: %s: %s", type(error).__name__, " ".join(str(error).split()))
+            self._usable = False
+            self._steps.clear()
+        return self._usable
