@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _HEADERS = [Path(__file__).with_name(name) for name in ("vectors.h", "pool.h")]
 _POOL = Path(__file__).with_name("pool.c")  # threads that all libraries share
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-pthread", "-fopenmp", "-fno-math-errno")
-_ONE_THREAD = 250_000  # floating-point operations
+_ONE_THREAD = 100_000  # floating-point operations
 
 _loaded: dict[tuple[Path, tuple[str, ...]], ctypes.CDLL | Unsuitable] = {}
 

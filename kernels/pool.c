@@ -3,14 +3,19 @@
    A barrier, as OpenMP has it, waits for every thread; when another program has taken a thread's processor, that is a slice of
    the scheduler (milliseconds) for a task of microseconds. Here threads take parts from a shared counter, many at first and
    single ones at last, so what a sleeping thread has not taken, the caller does itself. Idle threads look for a new task for some
-   100 us, then sleep. */
+   500 us, which lasts from one task of a step to the next, then sleep: waking one costs more than most tasks.
+
+   On a busy machine help does harm: a thread is put to sleep with a part in hand, or looks for work on the processor that the
+   caller needs. So help that was late or did not come is not asked for again for a while, each time twice as long. */
 
 #include "pool.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
-enum { MOST_HELPERS = 63, LOOKS = 4000 };
+enum { MOST_HELPERS = 63, LOOKS = 20000, MISSED = 8 };
+enum { LATE = 50000, SHORTEST_PAUSE = 3000000, LONGEST_PAUSE = 300000000 }; /* ns */
 static const uint32_t CLOSED = 0xffffffff;
 
 #if defined(__x86_64__)
@@ -33,9 +38,11 @@ static pthread_mutex_t bed = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
 static _Atomic int sleeping;
 static int helpers;
+/* Until when tasks are run alone, how long the last such pause was, and how many tasks in a row nobody helped with. */
+static int64_t alone_until, last_pause, missed;
 
-/* Take and run parts of the open task until there are none. */
-static void take_parts(int place) {
+/* Take and run parts of the open task until there are none; how many. */
+static int64_t take_parts(int place) {
     uint64_t seen = atomic_load_explicit(&state, memory_order_acquire);
     int64_t finished = 0;
     while ((uint32_t)seen != CLOSED) {
@@ -52,6 +59,7 @@ static void take_parts(int place) {
         seen = atomic_load_explicit(&state, memory_order_acquire);
     }
     if (finished) atomic_fetch_add_explicit(&done, finished, memory_order_release);
+    return finished;
 }
 
 static void *help(void *place) {
@@ -96,8 +104,30 @@ static void hire(int wanted) {
     }
 }
 
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static void judge(int helped, int late, int64_t time) {
+    missed = helped ? 0 : missed + 1;
+    if (late || missed >= MISSED) {
+        last_pause = last_pause ? 2 * last_pause : SHORTEST_PAUSE;
+        if (last_pause > LONGEST_PAUSE) last_pause = LONGEST_PAUSE;
+        alone_until = time + last_pause;
+        missed = 0;
+    } else if (helped) {
+        last_pause -= last_pause / 32; /* trust comes back slowly */
+        if (last_pause < SHORTEST_PAUSE) last_pause = 0;
+    }
+}
+
 void pool_run(Part run, const void *task, int64_t parts, int threads) {
-    if (threads < 2 || parts < 2 || parts >= CLOSED || pthread_mutex_trylock(&busy)) {
+    const int mine = threads > 1 && parts > 1 && parts < CLOSED && !pthread_mutex_trylock(&busy);
+    const int64_t begin = mine ? now() : 0;
+    if (!mine || begin < alone_until) {
+        if (mine) pthread_mutex_unlock(&busy);
         for (int64_t part = 0; part < parts; part++) run(task, part);
         return;
     }
@@ -114,11 +144,14 @@ void pool_run(Part run, const void *task, int64_t parts, int threads) {
         pthread_cond_broadcast(&bell);
         pthread_mutex_unlock(&bed);
     }
-    take_parts(0);
+    const int64_t own = take_parts(0);
+    const int64_t finished = now();
     for (int looks = 1; atomic_load_explicit(&done, memory_order_acquire) < parts; looks++) {
-        if (looks % LOOKS) PAUSE();
+        if (looks % 1000) PAUSE();
         else sched_yield(); /* the thread that holds a part may need this very processor */
     }
+    const int64_t end = now(), waited = end - finished;
+    judge(own < parts, waited > LATE && waited > (finished - begin) / 2, end);
     atomic_store_explicit(&state, number << 32 | CLOSED, memory_order_release);
     pthread_mutex_unlock(&busy);
 }
