@@ -180,7 +180,7 @@ def measure_growth(model: RandomModel, work: Work, emit: Emit) -> None:
 def measure_graph(model: RandomModel, work: Work, emit: Emit) -> None:
     """Steps repeated from recordings, as the scheduler makes them, and how far they are from the same steps when run.
     On a CPU they are run in both cases. Comes last: a failed recording may leave the device unusable."""
-    record: Record = CudaRecorder() if model.device.type == "cuda" else lambda step: step
+    record: Record = CudaRecorder(model.device) if model.device.type == "cuda" else lambda step: step
     for batch in work.batches:
         decoding = conversations(model, batch, work.context, 2 * work.steps)
         graphs = StepGraphs(model.transformer, model.cache, record)
