@@ -30,6 +30,7 @@ from engine.generation.scheduler import Scheduler, SchedulerLimits
 from engine.memory.plan import MemoryPlan, PlanLine
 from engine.messages import Image, Message, ReplyOptions, Role
 from engine.model.spec import Moe
+from engine.model.spread import ExpertUse
 from engine.report import CheckReport, check_model
 from engine.report.text import report_text
 from engine.runtime import Described, LoadProgress, OnProgress, Runtime, describe, open_runtime
@@ -166,7 +167,7 @@ class Engine:
         self._scheduler = Scheduler(
             runtime.model,
             runtime.cache,
-            SchedulerLimits(plan.context_tokens, settings.prefill_chunk_tokens, settings.max_batch),
+            SchedulerLimits(plan.context_tokens, plan.prefill_chunk_tokens, settings.max_batch),
             None if self._state is None else StateKeeper(self._state, runtime.cache),
             open_graphs(runtime.model.transformer, runtime.cache, plan) if settings.cuda_graphs else None,
         )
@@ -185,6 +186,11 @@ class Engine:
     def plan(self) -> MemoryPlan:
         """Where the memory went."""
         return self._runtime.described.plan
+
+    @property
+    def expert_use(self) -> ExpertUse | None:
+        """Where the experts that answers asked for were found, counted since opening; None unless they are spread."""
+        return self._runtime.expert_use
 
     def start(self, conversation_id: str) -> Session:
         """The session of a conversation; the same object while it is open."""

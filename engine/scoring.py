@@ -61,7 +61,7 @@ def score_file(model_path: Path, prompt: Path, out: Path, settings: EngineSettin
     asked = read_prompt(prompt)
     needed = 2 * (len(asked.input_ids) + asked.greedy_steps + 64)
     runtime = open_runtime(model_path, replace(settings, cache_tokens=settings.cache_tokens or needed))
-    write_tensors(out, score(runtime, asked, settings.prefill_chunk_tokens))
+    write_tensors(out, score(runtime, asked, runtime.described.plan.prefill_chunk_tokens))
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ class EngineSettings:
     context_tokens: int | None = None  # longest conversation; None: as the model and the memory allow
     cache_tokens: int | None = None  # all live conversations together
     ram_budget_bytes: int | None = None  # upper bound for everything the engine keeps in RAM
-    prefill_chunk_tokens: int = 256  # prompt tokens per step; a chunk never changes the result
+    prefill_chunk_tokens: int | None = None  # prompt tokens per step; a chunk never changes the result
     max_batch: int = 16  # conversations decoded in one step
     threads: int | None = None  # CPU threads; None: torch's own choice
     cache_layout: Literal["exact", "compact"] | None = None  # FP8 rows or plain ones; None: compact on a GPU

@@ -26,6 +26,7 @@ class Usage:
     tokens_per_second: float
     context_tokens: int
     context_limit_tokens: int
+    experts: Any = None  # ExpertUse of spread experts
 
 
 def show_memory(chats: Chats, conversation_id: str) -> str:
@@ -40,6 +41,7 @@ def show_memory(chats: Chats, conversation_id: str) -> str:
         tokens_per_second=0.0 if generation is None else generation.tokens_per_second,
         context_tokens=stats.get("context_tokens", 0),
         context_limit_tokens=0 if info is None else info.context_tokens,
+        experts=None if engine is None else engine.expert_use,
     )
     return memory_panel(None if engine is None else engine.plan, usage, chats.model.status)
 
@@ -53,7 +55,7 @@ def memory_panel(plan: Any, usage: Usage, model: ModelStatus) -> str:
         for tier, name in _TIERS.items():
             lines = [line for line in plan.lines if line.tier == tier]
             if lines:
-                parts.append(_tier(name, lines, plan.budget_bytes if tier == _device_tier(plan) else 0))
+                parts.append(_tier(name, lines, _budget(plan, tier)))
         parts += [f'<p class="dz-warning">{html.escape(warning)}</p>' for warning in plan.warnings]
     return f'<div class="dz-memory">{"".join(parts)}</div>'
 
@@ -70,6 +72,10 @@ def _now(usage: Usage) -> str:
         ),
         ("Speed", f"{usage.tokens_per_second:.0f} tokens/s" if usage.tokens_per_second else "–", "right now"),
     ]
+    if usage.experts is not None:
+        found = usage.experts
+        hint = f"of the experts asked for were in GPU memory; {found.from_ram:,} came from RAM, {found.from_disk:,} from disk"
+        facts.append(("Experts at hand", f"{100 * found.hit_rate:.0f} %", hint))
     cells = "".join(
         f'<div title="{html.escape(hint)}"><span>{name}</span><b>{html.escape(value)}</b></div>'
         for name, value, hint in facts
@@ -77,8 +83,11 @@ def _now(usage: Usage) -> str:
     return f'<div class="dz-now">{cells}</div>'
 
 
-def _device_tier(plan: Any) -> str:
-    return "GPU" if any(line.tier == "GPU" for line in plan.lines) else "RAM"
+def _budget(plan: Any, tier: str) -> int:
+    """What may be used of a tier; 0 where nothing limits it."""
+    if tier == "RAM":
+        return int(plan.ram_budget_bytes)
+    return int(plan.budget_bytes) if tier == "GPU" else 0
 
 
 def _tier(name: str, lines: Sequence[Any], budget_bytes: int) -> str:

@@ -102,7 +102,7 @@ class StoredTensor:
 
     def _check_scale(self, scale: Tensor) -> None:
         if scale.dtype in _BYTE_SCALES:
-            broken = bool((scale.view(torch.uint8) == 255).any())
+            broken = scale.numel() > 0 and int(scale.view(torch.uint8).max()) == 255
         else:
             broken = not bool(scale.isfinite().all())
         if broken:

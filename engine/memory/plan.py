@@ -20,6 +20,10 @@ from engine.settings import EngineSettings
 _SHARE_OF_FREE_RAM = 0.8  # the rest stays with the system and other programs
 _SHARE_OF_FREE_GPU = 0.92
 _LEAST_CACHE_TOKENS = 2048
+PREFILL_CHUNK_TOKENS: dict[Tier, int] = {
+    "RAM": 256,  # fills two cores, and a person who stops waits for one chunk at most
+    "GPU": 2048,  # each chunk converts or fetches nearly all experts of every layer, however few its tokens are
+}
 _CONVERSATIONS = 4  # how many full contexts the cache holds at most unless a person asks for more
 
 
@@ -32,6 +36,7 @@ class MemoryPlan:
     lines: tuple[PlanLine, ...]
     context_tokens: int
     cache_tokens: int
+    prefill_chunk_tokens: int
     experts: ExpertPlace
     expert_cache_bytes: int
     budget_bytes: int  # of the device that computes
@@ -79,7 +84,8 @@ def plan_memory(
     if wishes.ram_budget_bytes is not None:
         ram = wishes.ram_budget_bytes
     budget = _gpu_budget(device, machine) if tier == "GPU" else ram
-    lines = _fixed_lines(spec, parameters, wishes, dtype, narrow, tier)
+    chunk = wishes.prefill_chunk_tokens or PREFILL_CHUNK_TOKENS[tier]
+    lines = _fixed_lines(spec, parameters, wishes, dtype, narrow, tier, chunk)
     fixed = sum(line.nbytes for line in lines)
 
     context = min(spec.context_tokens, wishes.context_tokens or spec.context_tokens)
@@ -105,7 +111,7 @@ def plan_memory(
             f"The context is limited to {context:,} of the model's {spec.context_tokens:,} tokens by memory."
         )
     return MemoryPlan(
-        device, dtype, (*lines, *found.lines), context, cache_tokens, found.place, found.cache_bytes, budget, ram,
+        device, dtype, (*lines, *found.lines), context, cache_tokens, chunk, found.place, found.cache_bytes, budget, ram,
         tuple(warnings), found.workspace_group, found.shares,
     )  # fmt: skip
 
@@ -154,6 +160,7 @@ def _fixed_lines(
     dtype: torch.dtype,
     narrow: Set[str],
     tier: Tier,
+    chunk: int,
 ) -> list[PlanLine]:
     dense = [p for p in parameters.values() if p.kind != "expert"]
     vision = sum(_size(p, dtype, narrow) for p in dense if p.name.startswith("vision."))
@@ -161,8 +168,8 @@ def _fixed_lines(
     lines = [PlanLine("dense weights", tier, rest, "used by every token")]
     if vision:
         lines.append(PlanLine("vision encoder", tier, vision, "used by every picture"))
-    working = _working_bytes(spec, wishes, dtype)
-    lines.append(PlanLine("working memory", tier, working, f"{wishes.prefill_chunk_tokens} prompt tokens a step"))
+    working = _working_bytes(spec, chunk, wishes, dtype)
+    lines.append(PlanLine("working memory", tier, working, f"{chunk} prompt tokens a step"))
     return lines
 
 
@@ -179,9 +186,9 @@ def _cache_pages(layout: CacheLayout, context: int, room: int, wishes: EngineSet
     return max(fitting, -(-least // page)), "at most a quarter of what is left"
 
 
-def _working_bytes(spec: ModelSpec, wishes: EngineSettings, dtype: torch.dtype) -> int:
+def _working_bytes(spec: ModelSpec, chunk: int, wishes: EngineSettings, dtype: torch.dtype) -> int:
     """Activations of one step: residual streams, the widest layer's intermediates, logits."""
-    tokens = wishes.prefill_chunk_tokens + wishes.max_batch
+    tokens = chunk + wishes.max_batch
     widest = max(
         layer.mlp.topk * layer.mlp.width * 3 + layer.mlp.shared_width * 3
         if isinstance(layer.mlp, Moe)

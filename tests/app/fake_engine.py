@@ -45,6 +45,7 @@ class Plan:
     )
     cache_tokens: int = 16_384
     budget_bytes: int = 60_000_000
+    ram_budget_bytes: int = 60_000_000
     warnings: tuple[str, ...] = ("The context is limited by <memory>.",)
 
 
@@ -66,6 +67,7 @@ class Info:
 class FakeEngine:
     model_info: Any = field(default_factory=Info)
     plan: Plan = field(default_factory=Plan)
+    expert_use: Any = None
     asked: list[list[Message]] = field(default_factory=list)
     options: list[ReplyOptions] = field(default_factory=list)
     closed: bool = False

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from conftest import png_bytes
+from fake_engine import Plan, PlanLine
 
 from app.chats import Chats
+from app.opening import ModelStatus
 from app.store import ReplySettings
 from app.ui.handlers import WINDOW_MESSAGES, Handlers, parse_place
+from app.ui.memory import Usage, memory_panel
 
 
 @pytest.fixture
@@ -237,6 +242,17 @@ def test_memory_panel_opens_changes_and_closes(handlers):
     assert "1,801 of 4,096 tokens" in handlers.pulse("tab", done["place"])["memory"]
     assert handlers.toggle_memory("tab") == {"memory": ""}
     assert "memory" not in handlers.pulse("tab", done["place"])
+
+
+def test_memory_panel_says_where_spread_experts_were_found():
+    usage = Usage(1 << 30, 0, 0.0, 0, 4096, SimpleNamespace(held=3, from_ram=1_000, from_disk=0, hit_rate=0.75))
+    spread = replace(
+        Plan(), lines=(PlanLine("experts", "GPU", 1 << 30, "used most"), *Plan().lines), budget_bytes=3 << 30
+    )
+    shown = memory_panel(spread, usage, ModelStatus("ready", "fake"))
+    assert "75 %" in shown and "1,000 came from RAM, 0 from disk" in shown
+    assert "1.0 GiB of 3.0 GiB" in shown and "38 MiB of 57 MiB" in shown
+    assert "Experts at hand" not in memory_panel(spread, replace(usage, experts=None), ModelStatus("ready", "fake"))
 
 
 def test_export_and_import_through_the_page(handlers, tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from engine.memory.plan import PREFILL_CHUNK_TOKENS
 from engine.model.batch import Chunk, build_batch
 from engine.runtime import Runtime, open_runtime
 from engine.settings import EngineSettings
@@ -79,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--chunk", type=int, default=EngineSettings().prefill_chunk_tokens)
+    parser.add_argument("--chunk", type=int, default=PREFILL_CHUNK_TOKENS["RAM"])
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 

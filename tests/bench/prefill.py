@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 
 from engine.chat.prompt import Prompt
-from engine.settings import EngineSettings
+from engine.memory.plan import PREFILL_CHUNK_TOKENS
 from tests.bench.layer_clock import LayerClock
 from tests.bench.product import Emit, Product, Work, part, random_prompt
 from tests.bench.random_model import RandomModel
@@ -79,7 +79,7 @@ def measure_prefill(model: RandomModel, work: Work, folder: Path, emit: Emit) ->
         if not work.rehearsal:
             restore(model, product, prompt, times, work, emit)
         product.drop("prefill")
-    usual, short = EngineSettings().prefill_chunk_tokens, work.prompt // 8
+    usual, short = PREFILL_CHUNK_TOKENS["GPU"], work.prompt // 8
     with Product(model, folder / "third", usual) as product, part(emit, "usual chunk"):
         product.ask("first", random_prompt(model, short, 5), 1)
         product.drop("first")
