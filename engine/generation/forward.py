@@ -47,7 +47,7 @@ def open_graphs(transformer: Transformer, cache: KvCache, plan: MemoryPlan) -> S
         raise BadRequest(
             f"Decode steps can be recorded only if the GPU holds all experts packed; they are {plan.experts}."
         )
-    return StepGraphs(transformer, cache, CudaRecorder())
+    return StepGraphs(transformer, cache, CudaRecorder(cache.device))
 
 
 class Forward:

@@ -20,7 +20,7 @@ from engine.model.transformer import Transformer
 _log = logging.getLogger(__name__)
 Step = Callable[[], Tensor]
 Record = Callable[[Step], Step]  # returns what does the same work on the same memory, and gives its result
-_RUNS = 2  # of every size before it is recorded
+_SAME = 1e-2  # relative difference of logits up to which a repeated step does what the recorded one did
 _EXACT = 8  # conversations up to which every number has a recording of its own; from there on, every fourth
 _LEAST_PAGES = 16
 
@@ -28,13 +28,13 @@ _LEAST_PAGES = 16
 class CudaRecorder:
     """Records CUDA graphs, which share one pool of memory."""
 
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+    def __init__(self, device: torch.device) -> None:
+        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
     def __call__(self, step: Step) -> Step:
         graph = torch.cuda.CUDAGraph()
         # What other threads ask of the device meanwhile, such as saving state, has nothing to do with the recording.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             logits = step()
 
         def repeat() -> Tensor:
@@ -71,7 +71,7 @@ class _SizedStep:
         self._tables: list[list[int]] = [[] for _ in range(size.conversations)]  # as staged
         self.run: Step = lambda: transformer(single_token_batch(self._numbers, size.conversations, cache))
         self.repeat: Step | None = None
-        self.runs = 0
+        self.has_run = False
 
     def tell(self, chunks: Sequence[Chunk]) -> None:
         """Send what the next run works on. Rows to spare repeat the first conversation and write what it writes."""
@@ -86,7 +86,7 @@ class _SizedStep:
                 row[: len(table)] = torch.tensor(table)
         self._numbers.copy_(self._staged, non_blocking=True)
         if self._sent is not None:
-            self._sent.record()
+            self._sent.record(torch.cuda.current_stream(self._numbers.device))
 
 
 class StepGraphs:
@@ -100,7 +100,7 @@ class StepGraphs:
     def __call__(self, chunks: Sequence[Chunk]) -> Tensor | None:
         """Logits float32 [len(chunks), vocab] of chunks of one token each, valid until the next call; caches the tokens.
 
-        None if steps cannot be recorded here, which is logged once; nothing that counts has been done then.
+        None, and nothing done, once a step could not be recorded here, which has been logged.
         """
         if not self._usable:
             return None
@@ -109,19 +109,26 @@ class StepGraphs:
         if step is None:
             step = self._steps[size] = _SizedStep(size, self._transformer, self._cache)
         step.tell(chunks)
-        if step.runs < _RUNS:
-            step.runs += 1
-            return step.run()[: len(chunks)]
-        if step.repeat is None and not self._recorded(step):
-            return None
-        assert step.repeat is not None
-        return step.repeat()[: len(chunks)]
+        if step.repeat is not None:
+            return step.repeat()[: len(chunks)]
+        logits = step.run()
+        if step.has_run:
+            logits = self._recorded(step, logits)
+        step.has_run = True
+        return logits[: len(chunks)]
 
-    def _recorded(self, step: _SizedStep) -> bool:
+    def _recorded(self, step: _SizedStep, expected: Tensor) -> Tensor:
+        """Record a step, which has just been run for the second time, and repeat it once to see that it does the same."""
         try:
             step.repeat = self._record(step.run)
+            logits = step.repeat()
+            difference = float((logits - expected).norm() / expected.norm())
+            reason = "" if difference <= _SAME else f"a repeated step is off by {difference:.1e}"
         except Exception as error:  # whatever an operator does that cannot be recorded
-            _log.warning("steps are not recorded: %s: %s", type(error).__name__, " ".join(str(error).split()))
-            self._usable = False
-            self._steps.clear()
-        return self._usable
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if not reason:
+            return logits
+        _log.warning("steps are not recorded: %s", reason)
+        self._usable = False
+        self._steps.clear()
+        return expected

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -64,8 +65,9 @@ class SegmentHead:
     def key(self) -> str:
         """Content identity: equal keys mean equal state."""
         digest = hashlib.blake2b(digest_size=20)
-        for part in (FORMAT, self.model, self.layout, self.parent, self.start, self.stop, self.token_ids):
+        for part in (FORMAT, self.model, self.layout, self.parent, self.start, self.stop, len(self.token_ids)):
             digest.update(f"{part}|".encode())
+        digest.update(array("q", self.token_ids).tobytes())
         for span in self.spans:
             digest.update(f"{span.start},{span.length},{span.digest}|".encode())
         return digest.hexdigest()
@@ -156,6 +158,7 @@ def _opened(path: Path) -> _File:
         if metadata["format"] != str(FORMAT):
             raise BadState(f"{path.name} was written by another version of this program.")
         head = _head(json.loads(metadata["head"]))
+        key = head.key
         checksums = {str(name): str(checksum) for name, checksum in json.loads(metadata["checksums"]).items()}
         seal = entries.pop("seal")
         end, size = max(entry.end for entry in (seal, *entries.values())), path.stat().st_size
@@ -166,11 +169,11 @@ def _opened(path: Path) -> _File:
         raise BadState(f"{path.name} is damaged: {problem}") from problem
     except OSError as problem:
         raise BadState(f"{path.name} cannot be read: {problem.strerror}.") from problem
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise BadState(f"{path.name} is damaged: its header makes no sense.") from problem
     if sealed != _seal(raw):
         raise BadState(f"{path.name} is damaged: its seal is broken.")
-    if path.name != f"{head.key}{SUFFIX}":
+    if path.name != f"{key}{SUFFIX}":
         raise BadState(f"{path.name} does not hold the state its name says.")
     if head.stop - head.start != len(head.token_ids) or entries.keys() != checksums.keys():
         raise BadState(f"{path.name} is damaged: its parts do not fit together.")

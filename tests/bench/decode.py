@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.cache.cache import CachedSequence
 from engine.generation.sampler import Sampler
 from engine.model.batch import Batch, Chunk, build_batch
+from engine.model.step_graphs import CudaRecorder, Record, StepGraphs
 from tests.bench.layer_clock import LayerClock, profile_device, profile_host, wait
 from tests.bench.product import GREEDY, Emit, Product, Work, part, random_prompt
 from tests.bench.random_model import RandomModel, kind_name
@@ -27,12 +28,14 @@ class Decoding:
         self._samplers = [Sampler(GREEDY, model.device) for _ in sequences]
         self._tokens = list(range(1, len(sequences) + 1))
 
-    def batch(self) -> Batch:
-        chunks = [
+    def chunks(self) -> list[Chunk]:
+        return [
             Chunk(sequence, torch.tensor([token]), torch.full((3, 1), sequence.length))
             for sequence, token in zip(self.sequences, self._tokens, strict=True)
         ]
-        return build_batch(chunks, self.model.cache)
+
+    def batch(self) -> Batch:
+        return build_batch(self.chunks(), self.model.cache)
 
     def step(self) -> tuple[float, float, float]:
         """Seconds to build the batch, to issue the forward pass, and for the whole step."""
@@ -175,21 +178,28 @@ def measure_growth(model: RandomModel, work: Work, emit: Emit) -> None:
 
 
 def measure_graph(model: RandomModel, work: Work, emit: Emit) -> None:
-    """The forward pass of one fixed step as a CUDA graph, or what stops it from being captured. Comes last: a failed
-    capture may leave the device unusable."""
-    decoding = conversations(model, 1, work.context, work.steps)
-    transformer, device = model.transformer, model.device
-    batch, captured = decoding.batch(), torch.cuda.CUDAGraph()
-    transformer(batch)
-    wait(device)
-    with torch.cuda.graph(captured):
-        transformer(batch)
-    for _ in range(4):
-        captured.replay()
-    wait(device)
-    start = time.perf_counter()
-    for _ in range(20):
-        captured.replay()
-    wait(device)
-    ms = 1e3 * (time.perf_counter() - start) / 20
-    emit(what="graph", batch=1, step_ms=ms, scaled_ms=ms * len(model.whole.layers) / len(model.spec.layers))
+    """Steps repeated from recordings, as the scheduler makes them, and how far they are from the same steps when run.
+    On a CPU they are run in both cases. Comes last: a failed recording may leave the device unusable."""
+    record: Record = CudaRecorder(model.device) if model.device.type == "cuda" else lambda step: step
+    for batch in work.batches:
+        decoding = conversations(model, batch, work.context, 2 * work.steps)
+        graphs = StepGraphs(model.transformer, model.cache, record)
+        differences, times = [], []
+        for number in range(work.few + work.steps):
+            start = time.perf_counter()
+            logits = graphs(decoding.chunks())
+            issued = time.perf_counter()
+            assert logits is not None, "steps of this model cannot be recorded; the log says why"
+            best = logits.argmax(-1).tolist()
+            times.append((issued - start, time.perf_counter() - start))
+            if number < work.few:  # to run a step again writes the same rows again
+                expected = model.transformer(decoding.batch())
+                differences.append(float((logits - expected).norm() / expected.norm()))
+                assert best == expected.argmax(-1).tolist(), "a repeated step chooses another token"
+            decoding.advance()
+        issue, whole = (1e3 * statistics.mean(column) for column in zip(*times[work.few :], strict=True))
+        emit(
+            what="graph", batch=batch, context=work.context, step_ms=whole, issue_ms=issue,
+            scaled_ms=whole * len(model.whole.layers) / len(model.spec.layers), differences=differences,
+        )  # fmt: skip
+        decoding.close()

@@ -83,7 +83,7 @@ def measure(
     if "growth" in work.parts:
         with part(emit, "growth"):
             measure_growth(model, work, emit)
-    if "graph" in work.parts and device.type == "cuda":
+    if "graph" in work.parts:
         with part(emit, "graph"):
             measure_graph(model, work, emit)
     if device.type == "cuda":

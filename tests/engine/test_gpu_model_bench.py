@@ -67,6 +67,9 @@ def test_everything_is_measured_and_scaled(name: str, tmp_path: Path) -> None:
                 sum(held * result["kinds"][k]["ms"] for k, (held, _) in kinds.items())
             )
     assert {result["batch"] for result in results if result["what"] == "decode"} == {1, 2}
+    repeated = [result for result in results if result["what"] == "graph"]
+    assert [result["batch"] for result in repeated] == [1, 2]
+    assert all(max(result["differences"]) < 1e-5 and result["scaled_ms"] > result["step_ms"] for result in repeated)
     assert [result["start"] for result in results if result["what"] == "growth"] == [132, SHORT]
     assert found["product decode"]["token_ms"] > 0
     reading = found["prefill"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
 import shutil
 import subprocess
@@ -89,6 +90,29 @@ def test_every_truncation_and_extension_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(BadState):
             read_segment(path)
     path.write_bytes(whole + b"x")
+    with pytest.raises(BadState):
+        read_segment(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[0, 1, 2", f"[{1 << 70}, 1, 2"), ("[0, 1, 2", "[0, 1, 3"), ("[0, 1, 2", "[0, 1, null"), ("[0, 1, 2", "[1, 2"),
+        ('"start": 0', '"start": Infinity'), ('"start": 0', '"begin": 0'), ('"start": 0', '"start": 5'),
+        ('"0.rope": ', '"0.more": '), ('"0.rope": "', '"0.rope": "0'),
+    ],
+)  # fmt: skip
+def test_a_sealed_header_that_makes_no_sense_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = write_segment(tmp_path, HEAD, tensors())
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header, data = json.loads(whole[8 : 8 + length]), whole[8 + length : -32]
+    fields = header["__metadata__"]
+    changed = {name: value.replace(old, new) for name, value in fields.items()}
+    assert changed != fields
+    raw = json.dumps({**header, "__metadata__": changed}).encode()
+    raw = len(raw).to_bytes(8, "little") + raw
+    path.write_bytes(raw + data + segment_room._seal(raw))
     with pytest.raises(BadState):
         read_segment(path)
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -111,7 +111,7 @@ def test_conversations_come_grow_and_go(pair: Pair) -> None:
     pair.leave(0)
     pair.join(5)  # in the place of one that has left
     pair.steps(4)
-    assert (pair.recorder.recordings, pair.recorder.repeats) == (4, 6 + 4 + 4 + 0 + 4)
+    assert (pair.recorder.recordings, pair.recorder.repeats) == (4, 7 + 5 + 5 + 1 + 4)
     pair.end()
 
 
@@ -137,7 +137,7 @@ def test_rows_to_spare_change_nothing(pair: Pair) -> None:
     for tokens in (63, 100, 5):
         pair.join(tokens)
     pair.steps(3)  # as many as before, and one more
-    assert pair.recorder.recordings == 1 and pair.recorder.repeats == 5
+    assert pair.recorder.recordings == 1 and pair.recorder.repeats == 6
     pair.end()
 
 
@@ -182,7 +182,7 @@ def test_what_asks_the_host_is_given_up_for_good(
     pair = Pair(another(running), another(running))
     pair.join(5)
     pair.join(64)
-    pair.steps(2)
+    pair.steps(1)
     rotation = Batch.rotation
 
     def asking(batch: Batch, rope: Any) -> Tensor:
@@ -192,16 +192,25 @@ def test_what_asks_the_host_is_given_up_for_good(
     ours, theirs = [a for a, _ in pair.live], [b for _, b in pair.live]
     with caplog.at_level(logging.WARNING):
         chunks = next_chunks(pair.recorded, ours, 9)
-        assert pair.graphs(chunks) is None and pair.graphs(chunks) is None
+        logits = pair.graphs(chunks)
+        assert pair.graphs(chunks) is None
     assert [r.message for r in caplog.records if "not recorded" in r.message] == [
         "steps are not recorded: Stopped: aten.is_nonzero.default"
     ]
-    forward = Forward(pair.recorded.model.transformer, pair.recorded.cache, pair.graphs)
-    logits = forward([replace(chunk, want_logits="last") for chunk in chunks])
-    assert torch.equal(
-        logits, pair.run.model.transformer(build_batch(next_chunks(pair.run, theirs, 9), pair.run.cache))
-    )
+    again = Forward(pair.recorded.model.transformer, pair.recorded.cache, pair.graphs)(chunks)
+    expected = pair.run.model.transformer(build_batch(next_chunks(pair.run, theirs, 9), pair.run.cache))
+    assert logits is not None and torch.equal(logits, expected) and torch.equal(again, expected)
     grown(ours + theirs)
+    pair.end()
+
+
+def test_a_recording_that_gives_other_numbers_is_given_up(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.graphs = StepGraphs(pair.recorded.model.transformer, pair.recorded.cache, lambda step: lambda: step() * 0.9)
+    pair.join(5)
+    with caplog.at_level(logging.WARNING):
+        pair.steps(2)
+        assert pair.graphs(next_chunks(pair.recorded, [pair.live[0][0]], 9)) is None
+    assert "off by 1.0e-01" in caplog.text
     pair.end()
 
 
