@@ -75,7 +75,7 @@ def _write_latents(
     interleaved: bool,
 ) -> None:
     x, rotation = _rows(x, rotation)
-    rows, latent, turned = len(x), len(weight), 2 * rotation.shape[1]
+    rows, latent, turned = x.shape[0], weight.shape[0], 2 * rotation.shape[1]
     assert latent_pool.is_contiguous() and slots.is_contiguous() and x.shape[1] == latent + turned
     if rope_pool is None:
         assert latent_pool.shape[-1] == reference.LATENT_BYTES

@@ -108,7 +108,7 @@ def _enter(
     iterations: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The number of gates and the width of the mix say which kind it is."""
-    (tokens, n, hidden), gates = streams.shape, len(fn)
+    (tokens, n, hidden), gates = streams.shape, fn.shape[0]
     settled = streams = streams.contiguous()
     pending: tuple[int | None, int | None, int] = (None, None, 0)
     if mix is not None and output is not None:

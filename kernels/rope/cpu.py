@@ -56,7 +56,7 @@ def _rotate(code: ctypes.CDLL, x: Tensor, rotation: Tensor, first: int, interlea
         x = x.contiguous()
     rotation = rotation.contiguous()
     (tokens, heads, width), turned = x.shape, 2 * rotation.shape[1]
-    assert 0 <= first <= width - turned and len(rotation) == tokens
+    assert 0 <= first <= width - turned and rotation.shape[0] == tokens
     out = x.new_empty(tokens, heads, width)
     code.rotate(
         x.data_ptr(), rotation.data_ptr(), out.data_ptr(), tokens, heads, width, first, turned, x.stride(0), x.stride(1),
