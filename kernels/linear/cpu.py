@@ -92,7 +92,8 @@ def _widened(x: Tensor, weight: Tensor) -> Tensor:
     rows, out = max(1, _WIDENED // max(inputs, 1)), x.new_empty(x.shape[0], outputs)
     buffer: Tensor | None = getattr(_local, "buffer", None)
     if buffer is None or buffer.numel() < rows * inputs:
-        buffer = _local.buffer = torch.empty(max(rows * inputs, _WIDENED))
+        with torch.inference_mode(False):  # made in that mode it could not be written outside of it
+            buffer = _local.buffer = torch.empty(max(rows * inputs, _WIDENED))
     for first in range(0, outputs, rows):
         part = weight[first : first + rows]
         wide = buffer[: part.numel()].view(part.shape).copy_(part)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -111,6 +113,15 @@ def test_many_tokens_block_by_block(sizes: tuple[int, int, int], monkeypatch: py
     gate_up, down = weight[: outputs // 2 * 2] * inputs**-0.5, torch.randn(9, outputs // 2, generator=random).bfloat16()
     with use("gated_mlp", "cpu"):
         assert close(gated_mlp(x, gate_up, down, 1.0), reference.gated_mlp(x, gate_up, down, 1.0))
+
+
+def test_many_tokens_inside_and_outside_of_inference_mode(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kernels.linear.cpu._local", threading.local())
+    x, weight = torch.ones(40, 8), torch.ones(5, 8, dtype=torch.bfloat16)
+    with use("linear", "cpu"):
+        with torch.inference_mode():
+            first = linear(x, weight)
+        assert torch.equal(linear(x, weight), first)
 
 
 def test_many_tokens_with_wide_weights_are_left_to_torch():
