@@ -48,6 +48,13 @@ class StoredTensor:
             return self.codes.dtype == torch.bfloat16
         return self.scale is not None and self.scale.dtype in _BYTE_SCALES
 
+    def holds_bfloat16(self) -> bool:
+        """Whether this is a float32 tensor of which every value is a bfloat16; reads it."""
+        if self.format != "plain" or self.codes.dtype != torch.float32:
+            return False
+        bits = self._part(self.codes.view(), 1).reshape(-1).view(torch.int32)
+        return not any(bool((part & 0xFFFF).any()) for part in bits.split(1 << 20))
+
     def decode(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
         """The values as a tensor of its own; raises BadCheckpoint for a NaN scale or code."""
         codes = self._part(self.codes.view(), 1)

@@ -12,6 +12,10 @@ from engine.cache.cache import CachedSequence, KvCache
 from engine.model.rope import rotation
 from engine.model.spec import Rope
 
+_LISTED_PAGES = (
+    1024  # up to here it is cheaper to list all rows of a conversation once than to work out some in each layer
+)
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -88,15 +92,29 @@ class Batch:
 
     def flat_rows(self, entries: Tensor, entries_per_page: int) -> Tensor:
         """Entry numbers int [N, K] (-1 padded) of each token's own conversation to flat pool rows, -1 kept."""
-        known = entries.clamp(min=0).long()
+        known = entries.clamp(min=0)
+        if self.page_table.shape[0] == 1 and self.page_table.shape[1] <= _LISTED_PAGES:
+            rows = self._rows_of_the_only_conversation(entries_per_page)
+            return rows.index_select(0, known.flatten()).view(known.shape).masked_fill_(entries < 0, -1)
+        known = known.long()
         page, place = known // entries_per_page, known % entries_per_page
-        if len(self.page_table) == 1:
+        if self.page_table.shape[0] == 1:
             pages = self.page_table[0].index_select(0, page.flatten()).view(page.shape)
         elif self.single:
             pages = self.page_table.gather(1, page)
         else:
             pages = self.page_table[self.sequence.unsqueeze(1), page]
         return (pages * entries_per_page).add_(place).masked_fill_(entries < 0, -1)
+
+    def _rows_of_the_only_conversation(self, entries_per_page: int) -> Tensor:
+        """Flat pool rows int64 [pages * entries per page], worked out once for all layers."""
+        key = ("rows", entries_per_page)
+        if key not in self.plans:
+            place = torch.arange(entries_per_page, device=self.page_table.device)
+            self.plans[key] = (self.page_table[0].unsqueeze(1) * entries_per_page + place).flatten()
+        rows = self.plans[key]
+        assert isinstance(rows, Tensor)
+        return rows
 
     def completes(self, ratio: int) -> bool:
         """Whether a window of `ratio` tokens ends in this step; True if only the device knows."""

@@ -212,7 +212,9 @@ class CheckpointWeights:
         return self._load(name, torch.float32)
 
     def linear(self, name: str, *shape: int) -> Tensor:
-        return self._load(name, torch.bfloat16 if self._prefix + name in self._narrow else self._dtype)
+        full = self._prefix + name
+        narrow = full in self._narrow or (bool(self._narrow) and self._found[full].holds_bfloat16())
+        return self._load(name, torch.bfloat16 if narrow else self._dtype)
 
     def matrix(self, name: str, *shape: int) -> Tensor:
         return self._load(name, self._dtype)
