@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels import native
 from kernels.choose import Case, Unsuitable
 from kernels.hyper_connection import reference
+from kernels.hyper_connection.kinds import operators_of
 
 _SOURCE = Path(__file__).with_name("cpu.c")
 
@@ -45,53 +46,6 @@ def suits(name: str, case: Case | None) -> None:
     _library()
 
 
-def ihc_enter(
-    streams: Tensor,
-    mix: Tensor | None,
-    output: Tensor | None,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-    magnitude: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See the reference."""
-    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, magnitude, eps, 0)
-
-
-def mhc_enter(
-    streams: Tensor,
-    mix: Tensor | None,
-    output: Tensor | None,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-    iterations: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See the reference."""
-    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, 2.0, 0.0, iterations)
-
-
-def collapse(
-    streams: Tensor,
-    mix: Tensor,
-    output: Tensor,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-) -> Tensor:
-    """See the reference."""
-    return _enter(_library(), streams, mix, output, fn, scale, base, weight, norm_eps, eps, 0.0, 0.0, 0)[2]
-
-
 def _enter(
     code: ctypes.CDLL,
     streams: Tensor,
@@ -121,3 +75,6 @@ def _enter(
         magnitude, post_eps, iterations, native.threads(2 * gates * streams.numel()),
     )  # fmt: skip
     return settled, following, x
+
+
+collapse, ihc_enter, mhc_enter = operators_of(lambda *arguments: _enter(_library(), *arguments))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kernels.choose import Case
 from kernels.gpu import require_gpu
+from kernels.hyper_connection.kinds import operators_of
 
 _FEW = 16  # tokens up to which the projection is split over programs
 _SPLIT = 64  # columns of each stream per program that also projects: short ones spread one token over the GPU
@@ -186,48 +187,4 @@ def _enter(
     return settled, following, x
 
 
-def ihc_enter(
-    streams: Tensor,
-    mix: Tensor | None,
-    output: Tensor | None,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-    magnitude: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See the reference."""
-    return _enter(streams, mix, output, fn, scale, base, weight, norm_eps, eps, magnitude, eps, 0)
-
-
-def mhc_enter(
-    streams: Tensor,
-    mix: Tensor | None,
-    output: Tensor | None,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-    iterations: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """See the reference."""
-    return _enter(streams, mix, output, fn, scale, base, weight, norm_eps, eps, 2.0, 0.0, iterations)
-
-
-def collapse(
-    streams: Tensor,
-    mix: Tensor,
-    output: Tensor,
-    fn: Tensor,
-    scale: Tensor,
-    base: Tensor,
-    weight: Tensor,
-    norm_eps: float,
-    eps: float,
-) -> Tensor:
-    """See the reference."""
-    return _enter(streams, mix, output, fn, scale, base, weight, norm_eps, eps, 0.0, 0.0, 0)[2]
+collapse, ihc_enter, mhc_enter = operators_of(_enter)
