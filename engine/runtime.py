@@ -64,7 +64,6 @@ class Described:
     tensors: TensorReport
     layout: CacheLayout
     plan: MemoryPlan
-    narrow: frozenset[str]  # weights kept in bfloat16 although the model computes in float32
 
     @property
     def num_parameters(self) -> int:
@@ -91,7 +90,6 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
     dtype = torch.bfloat16 if on_gpu and compact else torch.float32
     layout = declare_cache(spec, dtype, compact)
     parameters = declare(spec)
-    narrow = narrow_linears(tensors.found, parameters, dtype, on_gpu)
     plan = plan_memory(
         spec,
         parameters,
@@ -100,9 +98,9 @@ def describe(path: Path, settings: EngineSettings, machine: Machine | None = Non
         machine,
         settings,
         dtype,
-        narrow,
+        narrow_linears(tensors.found, parameters, dtype, on_gpu),
     )
-    return Described(checkpoint, family, spec, tensors, layout, plan, narrow)
+    return Described(checkpoint, family, spec, tensors, layout, plan)
 
 
 def expert_facts(
@@ -181,7 +179,6 @@ def open_runtime(path: Path, settings: EngineSettings, on_progress: OnProgress |
         plan.experts,
         ExpertCache(plan.expert_cache_bytes),
         count,
-        described.narrow,
         workspace=Fp8Workspace(device, plan.workspace_group) if device.type == "cuda" else None,
         spread=spread,
     )

@@ -50,11 +50,16 @@ def declare(spec: ModelSpec) -> Mapping[str, Parameter]:
     return MappingProxyType(weights.declared)
 
 
+def keeps_bfloat16(dtype: torch.dtype, on_gpu: bool) -> bool:
+    """Whether weights stay bfloat16 where that loses nothing, although the model computes in `dtype`: half the bytes are read."""
+    return not on_gpu and dtype == torch.float32 and can_run("linear", "cpu")
+
+
 def narrow_linears(
     found: Mapping[str, StoredTensor], parameters: Mapping[str, Parameter], dtype: torch.dtype, on_gpu: bool
 ) -> frozenset[str]:
-    """Weights that stay bfloat16 although the model computes in `dtype`: nothing is lost, and half the bytes are read."""
-    if on_gpu or dtype != torch.float32 or not can_run("linear", "cpu"):
+    """Weights of which it is known without reading them that they stay bfloat16."""
+    if not keeps_bfloat16(dtype, on_gpu):
         return frozenset()
     return frozenset(n for n, s in found.items() if parameters[n].kind == "linear" and s.exact_in_bfloat16)
 
@@ -181,13 +186,12 @@ class CheckpointWeights:
         experts: ExpertPlace,
         expert_cache: ExpertCache,
         on_bytes: Callable[[int], None],
-        narrow: frozenset[str] = frozenset(),
         prefix: str = "",
         workspace: Fp8Workspace | None = None,
         spread: SpreadMemory | None = None,
     ) -> None:
         """workspace, spread: of experts packed on a GPU, and of spread ones; all layers share them."""
-        self._narrow, self._workspace, self._spread = narrow, workspace, spread
+        self._workspace, self._spread = workspace, spread
         self._found, self._dtype, self._device, self._prefix = found, dtype, device, prefix
         self._experts, self._expert_cache, self._on_bytes = experts, expert_cache, on_bytes
 
@@ -198,7 +202,7 @@ class CheckpointWeights:
     def scope(self, name: str) -> CheckpointWeights:
         return CheckpointWeights(
             self._found, self._dtype, self._device, self._experts, self._expert_cache, self._on_bytes,
-            self._narrow, f"{self._prefix}{name}.", self._workspace, self._spread,
+            f"{self._prefix}{name}.", self._workspace, self._spread,
         )  # fmt: skip
 
     def _load(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -212,8 +216,10 @@ class CheckpointWeights:
         return self._load(name, torch.float32)
 
     def linear(self, name: str, *shape: int) -> Tensor:
-        full = self._prefix + name
-        narrow = full in self._narrow or (bool(self._narrow) and self._found[full].holds_bfloat16())
+        stored = self._found[self._prefix + name]
+        narrow = keeps_bfloat16(self._dtype, self._device.type == "cuda") and (
+            stored.exact_in_bfloat16 or stored.holds_bfloat16()
+        )
         return self._load(name, torch.bfloat16 if narrow else self._dtype)
 
     def matrix(self, name: str, *shape: int) -> Tensor:

@@ -14,7 +14,7 @@ from engine.cache.layout import declare_cache
 from engine.checkpoint.directory import Checkpoint
 from engine.model.batch import Chunk, build_batch
 from engine.model.experts import ExpertCache
-from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, declare, load_model, narrow_linears
+from engine.model.loader import CheckpointWeights, LoadedModel, TensorReport, load_model
 from engine.model.spec import LatentAttention, ModelSpec
 from kernels.choose import OPERATORS, use
 
@@ -40,9 +40,8 @@ class SelfCheck:
 def self_check(checkpoint: Checkpoint, spec: ModelSpec, tensors: TensorReport) -> SelfCheck:
     """Run the shortest beginning of the model that has every kind of layer. Raises EngineError kinds."""
     short = replace(spec, layers=spec.layers[: _enough_layers(spec)], vision=None)
-    cpu, dtype = torch.device("cpu"), torch.float32
-    narrow = narrow_linears(tensors.found, declare(spec), dtype, on_gpu=False)
-    weights = CheckpointWeights(tensors.found, dtype, cpu, "mapped", ExpertCache(MOST_BYTES), lambda _: None, narrow)
+    cpu = torch.device("cpu")
+    weights = CheckpointWeights(tensors.found, torch.float32, cpu, "mapped", ExpertCache(MOST_BYTES), lambda _: None)
     model = load_model(short, weights)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, spec.vocab, (TOKENS + DECODE_TOKENS,), generator=generator)

@@ -16,7 +16,7 @@ import torch
 
 from engine.api import EngineSettings
 from engine.families import hy_v4
-from engine.model.loader import declare, disk_name
+from engine.model.loader import declare, disk_name, narrow_linears
 from engine.runtime import describe, open_runtime
 from tests.engine.helpers import DEMO, scored
 from tests.support import compare
@@ -120,12 +120,13 @@ def test_dense_weights_are_kept_as_planned(monkeypatch: pytest.MonkeyPatch, kern
     assert transformer.embedding.dtype == transformer.layers[0].attention.output.weight.dtype == narrow
     assert transformer.head.dtype == narrow  # stored as float32, but every value is a bfloat16
     parameters = declare(runtime.described.spec)
+    known = narrow_linears(runtime.described.tensors.found, parameters, torch.float32, on_gpu=False)
     expected = sum(
-        prod(p.shape) * (2 if name in runtime.described.narrow else {"table": 8}.get(p.kind, 4))
+        prod(p.shape) * (2 if name in known else {"table": 8}.get(p.kind, 4))
         for name, p in parameters.items()
         if p.kind != "expert" and not name.startswith("vision.")
     )
-    assert bool(runtime.described.narrow) == kernel
+    assert bool(known) == kernel
     assert runtime.described.plan.lines[0].nbytes == expected
 
 
