@@ -16,6 +16,8 @@ from engine.memory.plan import PREFILL_CHUNK_TOKENS
 from engine.model.batch import Chunk, build_batch
 from engine.runtime import Runtime, open_runtime
 from engine.settings import EngineSettings
+from kernels.choose import Case, can_run
+from kernels.norm import rms_norm
 
 DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo"
 DECODE_TOKENS = 48
@@ -76,6 +78,18 @@ def rival_times(model: torch.nn.Module, ids: torch.Tensor) -> tuple[float, float
         return seconds(prefill), seconds(decode)
 
 
+def choice_seconds(rounds: int = 200, calls: int = 100) -> float:
+    """What an operator costs beside the implementation that it has chosen, a call."""
+    x = torch.ones(1, 8)
+    kind = "cpu" if can_run("rms_norm", "cpu") else "reference"
+    direct = rms_norm.implementations[kind].load(Case("cpu", x.dtype))
+
+    def best(call: Callable[..., object]) -> float:
+        return min(seconds(lambda: [call(x, None, 1e-5) for _ in range(calls)]) for _ in range(rounds))
+
+    return (best(rms_norm) - best(direct)) / calls
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
@@ -90,6 +104,7 @@ def main() -> None:
     runtime = open_runtime(DEMO, EngineSettings(device="cpu", threads=args.threads))
     rival, _ = load_directly(HyV4VL(), DEMO)
     print(f"torch {torch.__version__}, {args.threads} threads, best of {args.repeats}")
+    print(f"choosing a kernel costs {1e6 * choice_seconds():.1f} us a call")
     print(f"{'context':>8} {'':8} {'engine tok/s':>13} {'transformers':>13} {'ratio':>7}")
     for length in (50, 1000, 2000):
         ids = prompt_ids(length)
