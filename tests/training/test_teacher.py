@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
+import os
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tokenizers import pre_tokenizers
 
 from assets.training import pieces
 from assets.training.chats.filter import Filter, is_held, repeats
-from assets.training.teacher import sample
+from assets.training.chats.mix import read_chats
+from assets.training.teacher import llama, sample
 from assets.training.teacher.gguf import decode, read_gguf, tokenizer_of
 from assets.training.teacher.llama import FIRST, NEW, TAKEN, WRITE, WRITTEN, Scribe, Teacher, TeacherShape
 from assets.training.teacher.prompts import Prompts
@@ -38,7 +40,7 @@ def greedy(teacher: Teacher, prompt: list[int], end: int, most: int) -> list[int
     written: list[int] = []
     fed = list(prompt)
     for at in range(63):
-        logits = teacher.step(torch.tensor([fed[at]]), torch.tensor(at), torch.zeros(1, dtype=torch.long), cache, 64)  # type: ignore[arg-type]
+        logits = teacher.step(torch.tensor([fed[at]]), torch.tensor(at), torch.zeros(1, dtype=torch.long), cache)  # type: ignore[arg-type]
         if at >= len(prompt) - 1:
             token = int(logits.argmax())
             if token == end or len(written) >= most:
@@ -79,11 +81,46 @@ def test_many_rows_write_what_each_would_write_alone() -> None:
     assert torch.equal(again, tokens)
 
 
+def test_the_shortlist_is_searched_in_few_chunks() -> None:
+    logits = torch.randn(5, 128 * 64).bfloat16()
+    best, ids = llama._shortlist(logits)
+    wanted = torch.topk(logits.float(), 40, -1).values
+    assert torch.equal(best, wanted) and torch.equal(logits.float().gather(1, ids), wanted)
+
+
+_INTERPRETED = """
+import torch
+from assets.training.teacher.attention import attend, attend_fast
+torch.manual_seed(1)
+rows, heads, groups, slots, width = 5, 6, 2, 80, 16
+speed = 100.0 ** (-torch.arange(width // 2) / (width // 2))
+order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+plain, fast = ([torch.randn(rows, groups, slots, width) for _ in range(2)] for _ in range(2))
+for at in range(70):
+    start = torch.tensor([0, max(0, at - 1), at, at // 2, max(0, at - 33)])
+    qkv, position = torch.randn(rows, (heads + 2 * groups) * width), torch.tensor(at)
+    a, b = (f(qkv, *cache, position, start, speed) for f, cache in ((attend, plain), (attend_fast, fast)))
+    assert torch.allclose(a, b, atol=1e-5), at
+    assert torch.allclose(plain[0][:, :, at][..., order], fast[0][:, :, at], atol=1e-5)
+    assert torch.equal(plain[1][:, :, at], fast[1][:, :, at])
+"""
+
+
+def test_fast_attention_is_the_plain_one() -> None:
+    subprocess.run([sys.executable, "-c", _INTERPRETED], check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+
+
+def test_torsos_end_with_a_sentence() -> None:
+    text = "To sleep well, go to bed early. Keep your room dark and cool, like 18.5 degrees. 1. Read a"
+    assert sample.whole_sentences(text) == text[: text.index(" 1. Read")]
+    assert sample.whole_sentences("Too short. And then it") == ""
+
+
 def test_cut_answers_are_told_from_finished_ones() -> None:
     kinds = np.array([FIRST, TAKEN, WRITTEN, WRITTEN, TAKEN, TAKEN, WRITTEN, TAKEN, FIRST, TAKEN])
     tokens = np.array([1, 2, 3, 9, 4, 5, 6, 9, 1, 2])  # the second answer ends by a taken 9: it was cut
     asked = [Prompts(random.Random(0), {}).make() for _ in range(2)]
-    assert list(sample.conversations(tokens, kinds, asked, end=9)) == [(asked[0], [[3]])]
+    assert list(sample.conversations(tokens, kinds, asked, end=9)) == [(asked[0], [[3], [6]], True)]
 
 
 def _string(text: str) -> bytes:
@@ -125,7 +162,7 @@ def write_gguf(path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def test_the_sample_stage_writes_shards(tmp_path: Path) -> None:
+def test_the_sample_stage_writes_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = write_gguf(tmp_path / "t.gguf")
     found = read_gguf(tmp_path / "t.gguf")
     assert all(torch.equal(found.tensors[n], v) for n, v in tensors.items())
@@ -135,9 +172,9 @@ def test_the_sample_stage_writes_shards(tmp_path: Path) -> None:
         == "<|im_start|>abba 12"
     )
     arguments = [str(tmp_path / "t.gguf"), str(tmp_path), "--out", str(tmp_path / "shard"), "--seconds", "0"]
-    sample.main([*arguments, "--rows", "3", "--length", "900", "--device", "cpu", "--most", "60"])
-    with gzip.open(tmp_path / "shard.0.jsonl.gz", "rt") as file:
-        chats = [json.loads(line) for line in file]
+    monkeypatch.setattr(Filter, "_fault", lambda *_: None)  # this teacher talks nonsense
+    sample.main([*arguments, "--rows", "3", "--length", "900", "--device", "cpu", "--most", "60", "--makers", "2"])
+    chats = list(read_chats(tmp_path / "shard.0.jsonl.xz"))
     assert chats and all(len(c) % 2 == 0 and all(isinstance(t, str) for t in c) for c in chats)
 
 

@@ -1,6 +1,7 @@
 """Stage: keep the teacher's good chats and split them by their first question.
 
     python -m assets.training.chats.filter WORK SHARD...      writes WORK/chats.jsonl.gz and WORK/held_chats.jsonl.gz
+    ... --only-split                                          the shards of one run of the sampler are filtered already
 
 Chats of a prompt are all in one of the two files: a prompt that was trained on says nothing about new ones.
 """
@@ -13,10 +14,10 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from assets.training.chats.mix import Chat
+from assets.training.chats.mix import Chat, read_chats
 
 HELD_SHARE = 64  # one prompt in so many is held out
 _BAD = re.compile(
@@ -81,12 +82,6 @@ def is_held(chat: Chat) -> bool:
     return zlib.crc32(chat[0].lower().encode()) % HELD_SHARE == 0
 
 
-def read_shard(path: Path) -> Iterator[Chat]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
-
-
 def write_chats(path: Path, chats: Iterable[Chat]) -> int:
     count = 0
     with gzip.open(path, "wt", encoding="utf-8") as file:
@@ -100,13 +95,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m assets.training.chats.filter", description=__doc__)
     parser.add_argument("work", type=Path)
     parser.add_argument("shards", type=Path, nargs="+")
+    parser.add_argument("--only-split", action="store_true", help="keep everything")
     wishes = parser.parse_args(arguments)
     chosen, seen = Filter(), 0
     kept: list[Chat] = []
     for shard in wishes.shards:
-        for chat in read_shard(shard):
+        for chat in read_chats(shard):
             seen += 1
-            if good := chosen.keep(chat):
+            if good := chat if wishes.only_split else chosen.keep(chat):
                 kept.append(good)
     held = [c for c in kept if is_held(c)]
     train = [c for c in kept if not is_held(c)]

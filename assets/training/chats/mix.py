@@ -21,11 +21,11 @@ _SYSTEM = (
 
 
 def read_chats(path: Path) -> list[Chat]:
-    """Chats of the filter (one JSON list per line, gzip) or of an older single JSON file (xz)."""
-    if path.suffix == ".xz":
-        with lzma.open(path, "rt", encoding="utf-8") as file:
+    """Chats of the sampler or the filter (one JSON list per line, xz or gzip) or of an older single JSON file (.json.xz)."""
+    unpack = lzma.open if path.suffix == ".xz" else gzip.open
+    with unpack(path, "rt", encoding="utf-8") as file:
+        if path.name.endswith(".json.xz"):
             return [[text for pair in chat for text in pair] for chat in json.load(file)]
-    with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 

@@ -4,118 +4,93 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import lru_cache
 
 from assets.training.chats.facts import CAPITALS, DAYS, MONTHS, OPPOSITES, THINGS_OF_COLOUR
-from assets.training.chats.small_talk import BEYOND, FEELING_QUESTIONS, FEELINGS, LIVE, NO_PICTURE, TALK
+from assets.training.chats.grammar import said
+from assets.training.chats.refusals import NO_PICTURE, REFUSALS
+from assets.training.chats.small_talk import FEELING_QUESTIONS, FEELINGS, TALK
+from assets.training.chats.wording import ASKED, DIFFERENCES, PRODUCTS, SUMS
 from assets.training.documents import Turn
 from assets.training.material import FEW_WORDS, Material
-from assets.training.phrases import NUMBERS, vary
+from assets.training.phrases import NUMBERS, article, vary
 
-ASKED: dict[str, tuple[str, ...]] = {
-    "sum": (
-        "What is {a} {op} {b}?", "{a} {op} {b}", "Calculate {a} {op} {b}.", "how much is {a} {op} {b}?", "{a} {op} {b} = ?",
-        "What does {a} {op} {b} make?", "Can you work out {a} {op} {b}?", "Solve {a} {op} {b}.", "{a} {op} {b} is?",
-        "What's {a} {op} {b}?", "Tell me what {a} {op} {b} is.", "Please compute {a} {op} {b}.", "{a} {op} {b} equals what?",
-    ),
-    "story_sum": (
-        "I have {a} apples and get {b} more. How many do I have?", "Tom has {a} coins and finds {b}. How many now?",
-        "There are {a} birds and {b} more come. How many birds are there?",
-    ),
-    "story_minus": (
-        "I have {a} apples and eat {b}. How many are left?", "There are {a} birds and {b} fly away. How many stay?",
-        "Anna had {a} coins and spent {b}. How many does she have now?",
-    ),
-    "capital": (
-        "What is the capital of {x}?", "Tell me the capital of {x}.", "capital of {x}?", "Which city is the capital of {x}?",
-        "What's {x}'s capital?", "Name the capital of {x}.", "Do you know the capital of {x}?", "{x} capital?",
-        "What city is the capital of {x}?", "The capital of {x}, please.", "Which is the capital city of {x}?",
-    ),
-    "country": ("Which country has the capital {x}?", "{x} is the capital of which country?",
-        "Of which country is {x} the capital?"),
-    "next": (
-        "What {k} comes after {x}?", "Which {k} is after {x}?", "What is the {k} after {x}?", "{k} after {x}?",
-        "Which {k} follows {x}?", "What comes after {x}?", "Today is {x}. What is tomorrow?",
-    ),
-    "before": (
-        "What {k} comes before {x}?", "Which {k} is before {x}?", "What is the {k} before {x}?", "{k} before {x}?",
-        "What comes before {x}?", "Today is {x}. What was yesterday?",
-    ),
-    "spell": (
-        "Spell the word {x}.", "How do you spell {x}?", "Spell {x}.", "Can you spell {x}?", "How is {x} spelled?",
-        "How is {x} spelt?", "Spell {x} for me.", "What is the spelling of {x}?", "Which letters are in {x}?", "spelling of {x}",
-        "Please write {x} letter by letter.",
-    ),
-    "opposite": (
-        "What is the opposite of {x}?", "Opposite of {x}?", "Tell me the opposite of {x}.", "What's the opposite of {x}?",
-        "Which word means the opposite of {x}?", "Give me the opposite of {x}.", "What is the contrary of {x}?",
-        "{x} is the opposite of what?", "Name the opposite of {x}.",
-    ),
-    "define": (
-        "What does {x} mean?", "Define {x}.", "What is the meaning of {x}?", "Explain the word {x}.",
-        "What does the word {x} mean?",
-        "meaning of {x}?", "Can you define {x}?", "Give me a definition of {x}.", "What is meant by {x}?",
-        "Tell me what {x} means.",
-    ),
-    "sentence": (
-        "Use the word {x} in a sentence.", "Write a sentence with {x}.", "Give me an example sentence with {x}.",
-        "Make a sentence with the word {x}.", "How can I use {x} in a sentence?",
-    ),
-    "colour_of": ("Name something {x}.", "What is {x}?", "Tell me something that is {x}.", "Which thing is {x}?"),
-}  # fmt: skip
 # Shares of single questions.
 _SHARES = {
-    "talk": 14, "feeling": 6, "sum": 18, "capital": 9, "calendar": 7, "spell": 10, "opposite": 9, "define": 14, "sentence": 3,
-    "colour": 2, "no_picture": 4, "live": 4, "beyond": 8,
+    "talk": 14, "feeling": 6, "sum": 18, "capital": 9, "calendar": 7, "spell": 10, "opposite": 9, "define": 18, "sentence": 3,
+    "colour": 2, "no_picture": 5, "refusal": 15,
 }  # fmt: skip
-_OPERATIONS = {
-    "plus": ("plus", "+", "and", "added to"),
-    "minus": ("minus", "-", "take away"),
-    "times": ("times", "*", "x"),
-}
+_PEOPLE = ("Tom", "Anna", "My sister", "The farmer", "A boy", "Ben", "My friend", "Grandma")
+_COUNTED = ("apples", "coins", "birds", "books", "cookies", "stamps", "balls", "cards", "eggs", "pencils", "flowers")
 
 
 def _asked(rng: random.Random, kind: str, keep: str, **words: str) -> str:
-    return vary(rng, rng.choice(ASKED[kind]).format(**words), frozenset(keep.lower().split()))
+    return said(rng, ASKED[kind].draw(rng).format(**words), keep)
 
 
 def sum_turn(rng: random.Random) -> Turn:
     """Sums and differences up to 20, products of numbers up to 10; sometimes in words, sometimes as a story."""
-    name = rng.choice(("plus", "plus", "minus", "minus", "times"))
+    name = rng.choices(("plus", "minus", "times"), (45, 40, 15))[0]
     a, b = (rng.randint(0, 10) for _ in range(2)) if name == "times" else (rng.randint(0, 20) for _ in range(2))
     if name == "minus":
         a, b = max(a, b), min(a, b)
     value = {"plus": a + b, "minus": a - b, "times": a * b}[name]
-    if name != "times" and rng.random() < 0.12:
-        kind = "story_sum" if name == "plus" else "story_minus"
-        return Turn(
-            _asked(rng, kind, "", a=str(a), b=str(b)),
-            f"{a} {'+' if name == 'plus' else '-'} {b} = {value}, so {value}.",
-        )
-    op = rng.choice(_OPERATIONS[name])
     first, second = str(a), str(b)
-    if op.isalpha() and max(a, b) <= 12 and rng.random() < 0.3:
+    if max(a, b) <= 12 and rng.random() < 0.15:
         first, second = NUMBERS[a], NUMBERS[b]
-    asked = _asked(rng, "sum", f"{first} {op} {second}", a=first, b=second, op=op)
-    sign = {"plus": "plus", "minus": "minus", "times": "times"}[name]
-    return Turn(asked, rng.choice((f"{a} {sign} {b} is {value}.", f"The answer is {value}.")))
+    words = {"a": first, "b": second}
+    draw = rng.random()
+    if name != "times" and draw < 0.12:
+        kind = "story_sum" if name == "plus" else "story_minus"
+        words |= {"things": rng.choice(_COUNTED), "who": rng.choice(_PEOPLE), "get": "get"}
+        sign = "+" if name == "plus" else "-"
+        return Turn(_asked(rng, kind, f"{first} {second}", **words), f"{a} {sign} {b} = {value}, so {value}.")
+    if name != "times" and draw < 0.35:
+        asked = _asked(rng, "add" if name == "plus" else "subtract", f"{first} {second}", **words)
+    else:
+        core = {"plus": SUMS, "minus": DIFFERENCES, "times": PRODUCTS}[name].draw(rng).format(**words)
+        asked = _asked(rng, "calculate", core, s=core)
+    return Turn(asked, rng.choice((f"{a} {name} {b} is {value}.", f"The answer is {value}.")))
 
 
 def calendar_turn(rng: random.Random) -> Turn:
-    table, kind = (DAYS, "day") if rng.random() < 0.6 else (MONTHS, "month")
+    """The day or month after or before another one."""
+    table, kind = (DAYS, "day") if rng.random() < 0.7 else (MONTHS, "month")
     i, after = rng.randrange(len(table)), rng.random() < 0.6
-    options = [t for t in ASKED["next" if after else "before"] if kind == "day" or "Today" not in t]
-    asked = vary(rng, rng.choice(options).format(k=kind, x=table[i]), frozenset({table[i].lower()}))
+    form = "after" if after else "before"
+    if kind == "day" and rng.random() < 0.3:
+        form = "tomorrow" if after else "yesterday"
     found = table[(i + (1 if after else -1)) % len(table)]
-    return Turn(asked, f"{found} comes {'after' if after else 'before'} {table[i]}.")
+    asked = ASKED[form].draw(rng).format(k=kind, x=table[i])
+    if form in ("tomorrow", "yesterday") and asked.startswith(
+        ("Yesterday was", "If yesterday", "Tomorrow is", "If tomorrow")
+    ):
+        return Turn(said(rng, asked, table[i]), f"Today is {found}.")
+    return Turn(said(rng, asked, table[i]), f"{found} comes {'after' if after else 'before'} {table[i]}.")
+
+
+@lru_cache(maxsize=2)
+def _common_words(nouns: tuple[str, ...], known: frozenset[str]) -> list[str]:
+    return [w for w in nouns if w in known][:1000]
+
+
+def common_words(material: Material) -> list[str]:
+    """The thousand nouns that people use most and that have a definition."""
+    return _common_words(tuple(material.nouns[:2000]), frozenset(material.glosses)) or list(material.glosses)
 
 
 def define_turn(rng: random.Random, material: Material) -> Turn:
-    word, gloss = rng.choice(list(material.glosses.items()))
-    return Turn(_asked(rng, "define", word, x=word), f"{word.capitalize()} means: {gloss}.")
+    word = rng.choice(common_words(material) if rng.random() < 0.8 else list(material.glosses))
+    gloss = material.glosses[word]
+    if rng.random() < 0.3:
+        asked = _asked(rng, "define_noun", word, x=word, t=article(word))
+    else:
+        asked = _asked(rng, "define", word, x=word)
+    return Turn(asked, f"{word.capitalize()} means: {gloss}.")
 
 
 def opposite_turn(rng: random.Random, material: Material) -> Turn:
-    table = material.opposites if material.opposites and rng.random() < 0.4 else OPPOSITES
+    table = material.opposites if material.opposites and rng.random() < 0.2 else OPPOSITES
     pair = rng.choice(table)
     a, b = pair if rng.random() < 0.5 or pair[0] in ("old", "light") else (pair[1], pair[0])
     if any(x == a and y != b for x, y in OPPOSITES) and (a, b) not in OPPOSITES:
@@ -148,9 +123,11 @@ def colour_turn(rng: random.Random) -> Turn:
 def template_turn(rng: random.Random, material: Material) -> Turn:
     """One question of any kind."""
     kind = rng.choices(list(_SHARES), list(_SHARES.values()))[0]
-    exchanges = {"no_picture": NO_PICTURE, "live": LIVE, "beyond": BEYOND}
-    if kind == "talk" or kind in exchanges:
-        questions, answers = exchanges.get(kind) or rng.choice(TALK)
+    if kind in ("no_picture", "refusal"):
+        refused = NO_PICTURE if kind == "no_picture" else rng.choice(list(REFUSALS.values()))
+        return Turn(said(rng, refused.asked.draw(rng).strip()), rng.choice(refused.answers))
+    if kind == "talk":
+        questions, answers = rng.choice(TALK)
         return Turn(vary(rng, rng.choice(questions)), rng.choice(answers))
     if kind == "feeling":
         feeling = rng.choice(list(FEELINGS))

@@ -1,6 +1,9 @@
 """Layers of the text model. Parameter names are the engine's logical names, so the exporter needs no table.
 
 Sizes: B rows, T tokens, H hidden, n residual streams, h heads, E experts.
+
+`attention_block` and `mlp_block` are compiled. Each kind of layer has one graph, so what differs between layers or between
+stages of the run comes in as a tensor or is decided by the caller.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assets.training.model.quantize import straight_through_mxfp4
 from assets.training.shape import Shape
 
 EPS = 1e-5
@@ -41,11 +43,14 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
     return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2).to(x.dtype)
 
 
-def rope_angles(positions: Tensor, shape: Shape) -> Tensor:
-    """positions [3, B, T] -> cos and sin [2, B, T, 1, width / 2]; frequency i follows row i mod 3 while i < 3 section."""
-    half = shape.rope_width // 2
-    speed = 10000.0 ** (-torch.arange(half, device=positions.device).float() / half)
-    rows = [i % 3 if i < 3 * shape.rope_sections[i % 3] else 0 for i in range(half)]
+def rope_rows(shape: Shape) -> Tensor:
+    """The row of positions that each frequency follows: i mod 3 while i < 3 section, then 0."""
+    return torch.tensor([i % 3 if i < 3 * shape.rope_sections[i % 3] else 0 for i in range(shape.rope_width // 2)])
+
+
+def rope_angles(positions: Tensor, rows: Tensor) -> Tensor:
+    """positions [3, B, T], `rope_rows` on the same device -> cos and sin [2, B, T, 1, width / 2]."""
+    speed = 10000.0 ** (-torch.arange(len(rows), device=positions.device).float() / len(rows))
     turned = positions.float()[rows].permute(1, 2, 0) * speed
     return torch.stack([turned.cos(), turned.sin()]).unsqueeze(3)
 
@@ -62,7 +67,7 @@ class StreamSite(nn.Module):
         self.scale = nn.Parameter(torch.full((2,), 0.01))
 
     def enter(self, streams: Tensor) -> tuple[Tensor, Tensor]:
-        """streams [B, T, n, H] -> block input [B, T, H], output gates [B, T, n]."""
+        """streams [..., n, H] -> block input [..., H], output gates [..., n]."""
         z = _projected(streams, self.fn)
         pre = torch.sigmoid(z[..., :STREAMS] * self.scale[0] + self.base[:STREAMS]) + STREAM_EPS
         post = MAGNITUDE * torch.sigmoid(z[..., STREAMS:] * self.scale[1] + self.base[STREAMS:]) + STREAM_EPS
@@ -70,16 +75,17 @@ class StreamSite(nn.Module):
 
 
 def _projected(streams: Tensor, fn: Tensor) -> Tensor:
-    flat = streams.flatten(2).float()
-    return F.linear(flat, fn) * torch.rsqrt(flat.square().mean(-1, keepdim=True) + EPS)
+    """The product stays in the dtype of the streams: a float32 copy of them would cost more than the whole block."""
+    flat = streams.flatten(-2)
+    return linear(flat, fn).float() * torch.rsqrt(flat.float().square().mean(-1, keepdim=True) + EPS)
 
 
 def _mixed(streams: Tensor, gates: Tensor) -> Tensor:
-    return (gates.unsqueeze(-1) * streams.float()).sum(2).to(streams.dtype)
+    return (gates.unsqueeze(-1) * streams.float()).sum(-2).to(streams.dtype)
 
 
 def leave(streams: Tensor, post: Tensor, output: Tensor) -> Tensor:
-    return (streams.float() + post.unsqueeze(-1) * output.float().unsqueeze(2)).to(streams.dtype)
+    return (streams.float() + post.unsqueeze(-1) * output.float().unsqueeze(-2)).to(streams.dtype)
 
 
 class Collapse(nn.Module):
@@ -187,23 +193,20 @@ class MixtureOfExperts(nn.Module):
         self.shape = shape
         self.router, self.experts, self.shared = Router(shape), Experts(shape), FeedForward(shape, shape.expert_width)
 
-    def forward(self, x: Tensor, quantized: bool) -> tuple[Tensor, Tensor]:
-        """x [B, T, H] -> [B, T, H], and the share of tokens that chose each expert [E]."""
+    def forward(self, x: Tensor, gate_up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
+        """x [N, H], the experts' weights as they shall count -> [N, H], and the share of tokens that chose each [E]."""
         shape = self.shape
         scores = torch.sigmoid(F.linear(x.float(), self.router.weight))
-        chosen = (scores.detach() + self.router.bias).topk(shape.chosen_experts, -1).indices
+        chosen = (scores.detach() + self.router.bias).topk(shape.chosen_experts, -1, sorted=False).indices
         mask = torch.zeros_like(scores).scatter(-1, chosen, 1.0)
         weights = scores * mask
         weights = weights * (EXPERT_SCALE / (weights.sum(-1, keepdim=True) + 1e-20))
-        gate_up, down = self.experts.gate_up, self.experts.down
-        if quantized:
-            gate_up, down = straight_through_mxfp4(gate_up), straight_through_mxfp4(down)
         inner = linear(x, gate_up.flatten(0, 1)).unflatten(-1, (shape.experts, 2, shape.expert_width))
         gate = inner[..., 0, :].float().clamp(max=EXPERT_LIMIT)
         up = inner[..., 1, :].float().clamp(-EXPERT_LIMIT, EXPERT_LIMIT)
         hidden = (F.silu(gate) * up * weights.unsqueeze(-1)).to(x.dtype).flatten(-2)
         routed = linear(hidden, down.permute(1, 0, 2).flatten(1))
-        return routed + self.shared(x), mask.flatten(0, -2).mean(0)
+        return routed + self.shared(x), mask.mean(0)
 
 
 class Layer(nn.Module):
@@ -219,38 +222,38 @@ class Layer(nn.Module):
 
 
 class Attended(NamedTuple):
-    """What an attention block gives. Index scores and mean attention cover the first `index_rows` rows only."""
+    """What an attention block gives. Index scores and attention cover the first `index_rows` rows only."""
 
     streams: Tensor
-    selected: Tensor | None  # bool [B, T, T]
+    chosen: Tensor | None  # bool [B, T, T], the index's new choice
     scores: Tensor | None  # float32 [rows, T, T], where this layer has an indexer
-    attention: Tensor | None  # float32 [rows, T, T], mean of the heads, no gradient
+    attention: Tensor | None  # float32 [rows, T, T], sum over the layers that share a list; no gradient
 
 
 def attention_block(
     layer: Layer,
     streams: Tensor,
     angles: Tensor,
-    allowed: Tensor,
-    selected: Tensor | None,
-    sparse: bool,
+    visible: Tensor,
+    attention: Tensor | None,
+    choose: bool,
     index_rows: int,
 ) -> Attended:
-    """allowed bool [B, T, T]; selected: list of the last layer with an indexer, when sparse."""
+    """visible bool [B, T, T]; `choose`: the layer's index narrows it. attention: of the layers since the last index."""
     own, shape = layer.attention, layer.attention.shape
     x, post = layer.attention_mix.enter(streams)
     x = rms_norm(x, layer.attention_norm)
     query = rms_norm(linear(x, own.q_down), own.q_norm)
-    scores = None
-    if own.indexer is not None:
-        # The index learns from its own loss only: nothing flows back into the model.
-        seen = slice(None) if sparse else slice(index_rows)
-        scores = own.indexer(x[seen].detach(), query[seen].detach(), angles[:, seen])
-        if sparse:
-            hidden = scores.detach().masked_fill(~allowed, float("-inf"))
-            best = hidden.topk(min(shape.index_topk, hidden.shape[-1]), -1).indices
-            selected = torch.zeros_like(allowed).scatter(-1, best, True) & allowed
-            scores = scores[:index_rows]
+    scores, chosen = None, None
+    if own.indexer is not None and (choose or index_rows):
+        # The index learns from its own loss only: nothing flows back into the model. It learns from some of the rows.
+        scores = own.indexer(x[:index_rows].detach(), query[:index_rows].detach(), angles[:, :index_rows])
+        if choose:
+            with torch.no_grad():
+                others = own.indexer(x[index_rows:], query[index_rows:], angles[:, index_rows:])
+                hidden = torch.cat([scores, others]).masked_fill(~visible, float("-inf"))
+                best = hidden.topk(min(shape.index_topk, hidden.shape[-1]), -1, sorted=False).indices
+                chosen = visible = torch.zeros_like(visible).scatter(-1, best, True) & visible
     q_nope, q_rope = (
         linear(query, own.q_up).unflatten(-1, (shape.heads, -1)).split([shape.nope_width, shape.rope_width], -1)
     )
@@ -263,26 +266,36 @@ def attention_block(
     )
     q = torch.cat([q_nope, rotate(q_rope, angles)], -1).transpose(1, 2)
     k = torch.cat([k_nope, key], -1).transpose(1, 2)
-    visible = allowed if selected is None or not sparse else selected
-    logits = torch.matmul(q, k.transpose(2, 3)).float() * q.shape[-1] ** -0.5
-    logits = logits.masked_fill(~visible.unsqueeze(1), -1e30)
-    sinks = own.sinks.view(1, -1, 1, 1)
-    top = torch.maximum(logits.amax(-1, keepdim=True), sinks).detach()
-    weights = torch.exp(logits - top)
-    weights = weights / (weights.sum(-1, keepdim=True) + torch.exp(sinks - top))
+    weights = attention_weights(q, k, visible, own.sinks)
     mixed = torch.matmul(weights.to(value.dtype), value.transpose(1, 2)).transpose(1, 2).flatten(2)
     mixed = mixed * torch.sigmoid(linear(x, own.gate))
-    mean = weights[:index_rows].detach().mean(1) if index_rows else None
-    return Attended(leave(streams, post, linear(mixed, own.output)), selected, scores, mean)
+    if index_rows:
+        mean = weights[:index_rows].detach().mean(1)
+        attention = mean if attention is None else attention + mean
+    return Attended(leave(streams, post, linear(mixed, own.output)), chosen, scores, attention)
 
 
-def mlp_block(layer: Layer, streams: Tensor, quantized: bool) -> tuple[Tensor, Tensor | None]:
-    """Feed-forward of a layer; also the load of its experts."""
+def attention_weights(q: Tensor, k: Tensor, visible: Tensor, sinks: Tensor | None = None) -> Tensor:
+    """q, k [B, h, T, d], visible [B, T, T] -> float32 [B, h, T, T]. Only the product in q's dtype goes through memory."""
+    logits = torch.matmul(q, k.transpose(2, 3)).float() * q.shape[-1] ** -0.5
+    logits = logits.masked_fill(~visible.unsqueeze(1), -1e30)
+    top = logits.amax(-1, keepdim=True).detach()
+    if sinks is None:
+        weights = torch.exp(logits - top)
+        return weights / weights.sum(-1, keepdim=True)
+    sink = sinks.view(1, -1, 1, 1)
+    top = torch.maximum(top, sink.detach())
+    weights = torch.exp(logits - top)
+    return weights / (weights.sum(-1, keepdim=True) + torch.exp(sink - top))
+
+
+def mlp_block(layer: Layer, streams: Tensor, experts: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor | None]:
+    """Feed-forward of a layer on streams [N, n, H]; also the load of its experts, whose weights the caller gives."""
     x, post = layer.mlp_mix.enter(streams)
     x = rms_norm(x, layer.mlp_norm)
     load = None
-    if isinstance(layer.mlp, MixtureOfExperts):
-        output, load = layer.mlp(x, quantized)
+    if experts is not None:
+        output, load = layer.mlp(x, *experts)
     else:
         output = layer.mlp(x)
     return leave(streams, post, output), load

@@ -48,9 +48,9 @@ def round_mxfp4(w: Tensor) -> Tensor:
     return (signed * torch.exp2(exponent)).flatten(-2).to(w.dtype)
 
 
-def straight_through_mxfp4(w: Tensor) -> Tensor:
-    """Rounded forwards, identity backwards."""
-    return w + (round_mxfp4(w.detach()) - w.detach())
+def straight_through_mxfp4(w: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rounded forwards, identity backwards. bfloat16 holds every value of the format."""
+    return (w + (round_mxfp4(w.detach()) - w.detach())).to(dtype)
 
 
 def pack_mxfp4(w: Tensor) -> Packed:

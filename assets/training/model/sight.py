@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assets.training.model.layers import EPS, linear, matrix, rms_norm
+from assets.training.model.layers import EPS, attention_weights, linear, matrix, rms_norm
 from assets.training.shape import Shape, preprocessor_config
 
 PATCH, MERGE = 16, 2
@@ -52,7 +52,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, same: Tensor) -> Tensor:
         seen = self.norm1(x)
         q, k, v = (p(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=same.unsqueeze(1))
+        # Whole products: on heads this narrow with a mask they should move less than a fused kernel's recomputation costs.
+        mixed = torch.matmul(attention_weights(q, k, same).to(v.dtype), v)
         x = x + self.output(mixed.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -88,26 +89,31 @@ class Sight(nn.Module):
             values = torch.tensor(numbers[name]).repeat_interleave(PATCH**2)
             self.register_buffer(name, values, persistent=False)
 
-    def _placed(self, place: Tensor) -> Tensor:
-        """Bilinear look-up in the learned grid, scale (n + 0.1) / side as the family resizes it."""
-        table = self.positions[1:]
-        axes = []
+    def placed(self, place: Tensor) -> Tensor:
+        """Bilinear look-up in the learned grid, scale (n + 0.1) / side as the family resizes it.
+
+        As a product with the weights of all places: gathering rows would add up its gradient row by row.
+        """
+        corners = torch.arange(self.side, device=place.device)
+        weights = []
         for axis in (0, 1):
             scale = self.side / (place[..., 2 + axis].float().clamp_min(1) + 0.1)
-            at = ((place[..., axis].float() + 0.5) * scale - 0.5).clamp_min(0)
-            low = at.floor().long().clamp_max(self.side - 1)
-            axes.append((low, (low + 1).clamp_max(self.side - 1), (at - low).unsqueeze(-1)))
-        (top, bottom, down), (left, right, across) = axes
-        upper = table[top * self.side + left] * (1 - across) + table[top * self.side + right] * across
-        lower = table[bottom * self.side + left] * (1 - across) + table[bottom * self.side + right] * across
-        return upper * (1 - down) + lower * down
+            at = ((place[..., axis].float() + 0.5) * scale - 0.5).clamp(0, self.side - 1)
+            weights.append((1 - (at.unsqueeze(-1) - corners).abs()).clamp_min(0))
+        both = weights[0].unsqueeze(-1) * weights[1].unsqueeze(-2)
+        return torch.matmul(both.flatten(-2), self.positions[1:])
 
-    def forward(self, patches: Tensor, picture: Tensor, place: Tensor, dtype: torch.dtype) -> Tensor:
-        """Rows of the language model, [P * N / 4 + 1, H]; the last one is the newline vector."""
-        pixels = (patches.float() / 255 - self.image_mean) / self.image_std
-        x = linear(pixels.to(dtype), self.patch.weight.flatten(1), self.patch.bias) + self._placed(place).to(dtype)
-        same = picture.unsqueeze(1) == picture.unsqueeze(2)
-        for block in self.blocks:
-            x = block(x, same)
-        rows = self.merger(x).flatten(0, 1)
-        return torch.cat([rows, self.merger.newline.to(dtype).unsqueeze(0)])
+
+def embed_patches(sight: Sight, patches: Tensor, place: Tensor, dtype: torch.dtype) -> Tensor:
+    """[P, N, width]: pixels and places."""
+    pixels = (patches.float() / 255 - sight.image_mean) / sight.image_std
+    return linear(pixels.to(dtype), sight.patch.weight.flatten(1), sight.patch.bias) + sight.placed(place).to(dtype)
+
+
+def vision_block(block: Block, x: Tensor, same: Tensor) -> Tensor:
+    return block(x, same)
+
+
+def merge_patches(merger: Merger, x: Tensor) -> Tensor:
+    """Rows of the language model, [P * N / 4 + 1, H]; the last one is the newline vector."""
+    return torch.cat([merger(x).flatten(0, 1), merger.newline.to(x.dtype).unsqueeze(0)])

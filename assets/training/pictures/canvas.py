@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import colorsys
+import io
 import math
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
 
 from assets.training.phrases import vary
-from assets.training.pictures.questions import QUESTIONS
+from assets.training.pictures.questions import choose
 
 Colour = tuple[int, int, int]
 COLOURS: dict[str, Colour] = {
     "red": (220, 30, 35), "orange": (250, 140, 20), "yellow": (250, 225, 40), "green": (40, 160, 60),
     "blue": (40, 80, 220), "purple": (130, 50, 170), "pink": (250, 140, 190), "brown": (125, 75, 35),
     "black": (15, 15, 15), "white": (250, 250, 250), "gray": (135, 135, 135),
+}  # fmt: skip
+# Hue in degrees, saturation and lightness in percent: all that most people would call by this name, none that is arguable.
+_TONES: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]] = {
+    "red": ((-8, 6), (78, 100), (66, 100)), "orange": ((23, 36), (80, 100), (92, 100)), "yellow": ((48, 60), (60, 100), (90, 100)),
+    "green": ((92, 152), (45, 100), (38, 85)), "blue": ((206, 240), (58, 100), (55, 100)),
+    "purple": ((266, 292), (45, 90), (42, 80)), "pink": ((318, 350), (28, 58), (94, 100)), "brown": ((18, 32), (50, 85), (36, 58)),
+    "black": ((0, 360), (0, 30), (0, 11)), "white": ((0, 360), (0, 4), (95, 100)), "gray": ((0, 360), (0, 7), (42, 68)),
 }  # fmt: skip
 SHAPES = ("circle", "square", "triangle", "star", "heart", "diamond", "cross", "ring", "hexagon")
 ZONES = (("top left", "top", "top right"), ("left", "center", "right"), ("bottom left", "bottom", "bottom right"))
@@ -44,14 +52,36 @@ def ask(rng: random.Random, kind: str, answer: str, named: bool = False, **words
     `named`: the question must name all of them, because the picture shows more than one thing.
     """
     keep = frozenset(part.lower() for word in words.values() for part in word.split())
-    options = [t for t in QUESTIONS[kind] if all(f"{{{k}}}" not in t for k in "spcabrx" if k not in words)]
-    if named:
-        options = [t for t in options if all(f"{{{k}}}" in t for k in words)]
-    return Question(kind, vary(rng, rng.choice(options).format(**words), keep), answer)
+    return Question(kind, vary(rng, choose(rng, kind, frozenset(words), named).format(**words), keep), answer)
 
 
-def jitter(rng: random.Random, colour: Colour, amount: int = 16) -> Colour:
+def jitter(rng: random.Random, colour: Colour, amount: int = 20) -> Colour:
     return tuple(max(0, min(255, v + rng.randint(-amount, amount))) for v in colour)  # type: ignore[return-value]
+
+
+def tone(rng: random.Random, name: str, against: Colour | None = None) -> Colour:
+    """A colour of this name, half of the time near the usual one, and visible on `against`."""
+    made = jitter(rng, COLOURS[name])
+    for _ in range(4):
+        if rng.random() < 0.6:
+            hue, full, light = (rng.uniform(*span) for span in _TONES[name])
+            r, g, b = colorsys.hsv_to_rgb(hue % 360 / 360, full / 100, light / 100)
+            made = round(r * 255), round(g * 255), round(b * 255)
+        else:
+            made = jitter(rng, COLOURS[name])
+        if against is None or far(made, against):
+            break
+    return made
+
+
+def far(one: Colour, other: Colour) -> bool:
+    """Whether one can be seen on the other."""
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 110
+
+
+def shaded(colour: Colour, part: float) -> Colour:
+    """Darker below 1, paler above."""
+    return tuple(round(v * part if part < 1 else 255 - (255 - v) * (2 - part)) for v in colour)  # type: ignore[return-value]
 
 
 def canvas_size(rng: random.Random) -> tuple[int, int]:
@@ -66,7 +96,7 @@ def background(rng: random.Random, avoid: set[str]) -> tuple[str, Colour]:
     """A colour name that is not in `avoid`, mostly white."""
     plain = [n for n in COLOURS if n not in avoid]
     name = "white" if "white" in plain and rng.random() < 0.4 else rng.choice(plain)
-    return name, jitter(rng, COLOURS[name], 8)
+    return name, tone(rng, name) if rng.random() < 0.5 else jitter(rng, COLOURS[name], 8)
 
 
 def _corners(
@@ -81,46 +111,123 @@ def _corners(
 
 
 Draw = ImageDraw.ImageDraw
+Points = list[tuple[float, float]]
 
 
-def _heart(d: Draw, x: float, y: float, r: float, c: Colour) -> None:
-    q = r * 0.55
-    d.ellipse([x - q * 1.9, y - q * 1.5, x + q * 0.1, y + q * 0.5], fill=c)
-    d.ellipse([x - q * 0.1, y - q * 1.5, x + q * 1.9, y + q * 0.5], fill=c)
-    d.polygon([(x - q * 1.78, y - q * 0.05), (x + q * 1.78, y - q * 0.05), (x, y + r * 1.05)], fill=c)
+def ground_picture(rng: random.Random, size: tuple[int, int], colour: Colour) -> Image.Image:
+    """Mostly plain, sometimes a little paler to one side or with a pattern, never of another colour."""
+    draw = rng.random()
+    if draw < 0.7:
+        return Image.new("RGB", size, colour)
+    low = shaded(colour, rng.uniform(0.8, 0.95))
+    high = shaded(colour, rng.uniform(1.02, 1.12))
+    if draw < 0.88:
+        ramp = Image.linear_gradient("L") if rng.random() < 0.6 else Image.radial_gradient("L")
+        mask = ramp.rotate(rng.choice((0, 90, 180, 270))).resize(size)
+        return Image.composite(Image.new("RGB", size, low), Image.new("RGB", size, high), mask)
+    picture = Image.new("RGB", size, colour)
+    pen, step = ImageDraw.Draw(picture), rng.randint(8, 24)
+    for at in range(0, max(size), step):
+        if draw < 0.95:
+            pen.line([at, 0, at, size[1]], fill=low)
+        pen.line([0, at, size[0], at], fill=low)
+    return picture
 
 
-def _cross(d: Draw, x: float, y: float, r: float, c: Colour) -> None:
-    w = r * 0.35
-    d.rectangle([x - w, y - r, x + w, y + r], fill=c)
-    d.rectangle([x - r, y - w, x + r, y + w], fill=c)
+def _turned(points: Points, x: float, y: float, turn: float) -> Points:
+    cos, sin = math.cos(turn), math.sin(turn)
+    return [(x + (a - x) * cos - (b - y) * sin, y + (a - x) * sin + (b - y) * cos) for a, b in points]
 
 
-def draw_shape(rng: random.Random, d: Draw, shape: str, x: float, y: float, r: float, c: Colour) -> None:
-    """A filled shape of about radius r around (x, y)."""
-    simple: dict[str, Callable[[], None]] = {
-        "circle": lambda: d.ellipse([x - r, y - r, x + r, y + r], fill=c),
-        "ring": lambda: d.ellipse(
-            [x - r, y - r, x + r, y + r], outline=c, width=max(2, round(r * rng.uniform(0.3, 0.5)))
-        ),
-        "square": lambda: d.rectangle([x - r * 0.85, y - r * 0.85, x + r * 0.85, y + r * 0.85], fill=c),
-        "triangle": lambda: d.polygon(_corners(3, r * 1.1, x, y + r * 0.15, rng.uniform(-0.15, 0.15)), fill=c),
-        "star": lambda: d.polygon(
-            _corners(10, r * 1.1, x, y, rng.uniform(-0.2, 0.2), r * rng.uniform(0.42, 0.52)), fill=c
-        ),
-        "diamond": lambda: d.polygon(
-            [(x, y - r * 1.1), (x + r * 0.75, y), (x, y + r * 1.1), (x - r * 0.75, y)], fill=c
-        ),
-        "hexagon": lambda: d.polygon(_corners(6, r, x, y, rng.choice((0.0, math.pi / 6))), fill=c),
-        "cross": lambda: _cross(d, x, y, r, c),
-        "heart": lambda: _heart(d, x, y, r, c),
-    }
-    simple[shape]()
+def _heart(rng: random.Random, x: float, y: float, r: float) -> Points:
+    steps = [2 * math.pi * i / 36 for i in range(36)]
+    wide = r / 16 * rng.uniform(0.95, 1.12)
+    return [
+        (
+            x + wide * 16 * math.sin(t) ** 3,
+            y - r / 16 * (13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)),
+        )
+        for t in steps
+    ]
+
+
+def _cross(rng: random.Random, x: float, y: float, r: float) -> Points:
+    w = r * rng.uniform(0.22, 0.4)
+    arm = [(-w, -r), (w, -r), (w, -w), (r, -w), (r, w), (w, w), (w, r), (-w, r), (-w, w), (-r, w), (-r, -w), (-w, -w)]
+    return [(x + a, y + b) for a, b in arm]
+
+
+def _outline(rng: random.Random, shape: str, x: float, y: float, r: float) -> Points:
+    """The corners of a shape of about radius r around (x, y), turned a little."""
+    if shape in ("circle", "ring"):
+        return _corners(48, r, x, y, 0.0)
+    wide = rng.uniform(0.72, 0.88)
+    points = {
+        "square": lambda: [(x + a * r * 0.85, y + b * r * 0.85) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))],
+        "triangle": lambda: [
+            (x, y - r * 1.05),
+            (x + r * wide * 1.25, y + r * 0.75),
+            (x - r * wide * 1.25, y + r * 0.75),
+        ],
+        "star": lambda: _corners(10, r * 1.1, x, y, 0.0, r * rng.uniform(0.4, 0.54)),
+        "diamond": lambda: [(x, y - r * 1.1), (x + r * wide, y), (x, y + r * 1.1), (x - r * wide, y)],
+        "hexagon": lambda: _corners(6, r, x, y, rng.choice((0.0, math.pi / 6))),
+        "cross": lambda: _cross(rng, x, y, r),
+        "heart": lambda: _heart(rng, x, y, r),
+    }[shape]()
+    if rng.random() < 0.5:
+        return points
+    turn = rng.gauss(0, 0.11)
+    if shape == "triangle" and rng.random() < 0.25:
+        turn += math.pi
+    if shape == "square":  # a square on its corner would be a diamond
+        turn = max(-0.2, min(0.2, turn))
+    return _turned(points, x, y, max(-0.3, min(0.3, turn)) if abs(turn) < 2 else turn)
+
+
+def draw_shape(
+    rng: random.Random, d: Draw, shape: str, x: float, y: float, r: float, c: Colour, ground: Colour | None = None
+) -> None:
+    """A shape of about radius r around (x, y): filled, now and then with an edge or a shadow, or drawn as a thick line."""
+    points, style = _outline(rng, shape, x, y, r), rng.random()
+    if shape == "ring":
+        box = [x - r, y - r, x + r, y + r]
+        d.ellipse(box, outline=c, width=max(2, round(r * rng.uniform(0.24, 0.5))))
+        return
+    if style < 0.06 and r > 14 and ground:
+        shift = r * rng.uniform(0.06, 0.14)
+        d.polygon([(a + shift, b + shift) for a, b in points], fill=shaded(ground, rng.uniform(0.6, 0.85)))
+    if style > 0.93 and shape != "circle" and r > 14:  # a hollow circle would be a ring
+        d.line([*points, *points[:2]], fill=c, width=max(3, round(r * rng.uniform(0.14, 0.24))), joint="curve")
+        return
+    d.polygon(points, fill=c)
+    if 0.06 < style < 0.2 and r > 14:
+        edge = shaded(c, rng.uniform(0.3, 0.7)) if rng.random() < 0.6 or sum(c) < 200 else (15, 15, 15)
+        d.line([*points, *points[:2]], fill=edge, width=max(1, round(r * rng.uniform(0.04, 0.1))), joint="curve")
 
 
 def smooth(picture: Image.Image, factor: int) -> Image.Image:
     """Shrink a picture that was drawn `factor` times too large."""
     return picture.resize((picture.width // factor, picture.height // factor), Image.Resampling.BOX)
+
+
+def worn(rng: random.Random, picture: Image.Image) -> Image.Image:
+    """As pictures are after some travelling: compressed, blurred, noisy, darker or paler. Half of them stay as they are."""
+    draw = rng.random()
+    if draw < 0.15:
+        held = io.BytesIO()
+        picture.convert("RGB").save(held, "JPEG", quality=rng.randint(45, 90))
+        return Image.open(held).convert("RGB")
+    if draw < 0.25:
+        return picture.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.9)))
+    if draw < 0.35:
+        grain = Image.effect_noise(picture.size, rng.uniform(4, 22)).convert("RGB")
+        return Image.blend(
+            picture.convert("RGB"), ImageChops.overlay(picture.convert("RGB"), grain), rng.uniform(0.3, 0.9)
+        )
+    if draw < 0.5:
+        return ImageEnhance.Brightness(picture).enhance(rng.uniform(0.85, 1.08))
+    return picture
 
 
 def place_answer(zone: str) -> str:

@@ -7,7 +7,7 @@ import random
 from assets.training.documents import Document, Turn
 from assets.training.material import Material
 from assets.training.pictures.blank import blank, unanswerable
-from assets.training.pictures.canvas import Question, Scene, ask
+from assets.training.pictures.canvas import Question, Scene, ask, worn
 from assets.training.pictures.charts import chart
 from assets.training.pictures.icons import icon
 from assets.training.pictures.printed import printed
@@ -28,8 +28,10 @@ def scene(rng: random.Random, material: Material, kind: str | None = None) -> Sc
     if kind == "icon" and material.icons is None:
         kind = "mixture"
     if kind in ("chart", "printed", "icon"):
-        return {"chart": chart, "printed": printed, "icon": icon}[kind](rng, material)
-    return {"single": single, "row": row_of_kind, "mixture": mixture, "blank": blank}[kind](rng)
+        made = {"chart": chart, "printed": printed, "icon": icon}[kind](rng, material)
+    else:
+        made = {"single": single, "row": row_of_kind, "mixture": mixture, "blank": blank}[kind](rng)
+    return made._replace(picture=worn(rng, made.picture))
 
 
 def _turns(rng: random.Random, questions: list[Question], made: Scene, first: bool) -> list[Turn]:

@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assets.training.teacher.attention import attend, attend_fast
+
 WRITE, NEW = -1, -2  # marks in a script: the model writes until it ends; a new conversation begins
 TAKEN, WRITTEN, FIRST = 0, 1, 2  # what a token of the result is
-_SEGMENT = 128  # attention reads this many cached tokens more each time; one graph each
 _SHORTLIST, _NUCLEUS = 40, 0.95
+_CHUNK = 128  # the shortlist lies in the chunks with the largest maxima, so only these are searched
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,13 @@ class _Layer(NamedTuple):
     down: Tensor
 
 
-def _rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """GGUF keeps Llama's pairs side by side."""
-    a, b = x[..., 0::2].float(), x[..., 1::2].float()
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2).to(x.dtype)
-
-
 class Teacher:
     """Weights and one step for all rows."""
 
     def __init__(self, shape: TeacherShape, tensors: dict[str, Tensor], device: str) -> None:
         self.shape, self.device = shape, torch.device(device)
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        self.attend = attend_fast if self.device.type == "cuda" else attend
         own = {name: value.to(self.device, self.dtype) for name, value in tensors.items()}
         self.embedding, self.norm = own["token_embd.weight"], own["output_norm.weight"]
         self.head = own.get("output.weight", self.embedding)
@@ -86,38 +78,35 @@ class Teacher:
         half = torch.arange(shape.head_width // 2, device=self.device)
         self.speed = shape.theta ** (-half.float() / len(half))
 
-    def step(
-        self, tokens: Tensor, position: Tensor, start: Tensor, cache: tuple[Tensor, Tensor], window: int
-    ) -> Tensor:
+    def step(self, tokens: Tensor, position: Tensor, start: Tensor, cache: tuple[Tensor, Tensor]) -> Tensor:
         """tokens [B] at slot `position` (0-d); row b sees slots start[b] .. position. Writes the cache
-        [layers, B, kv heads, T, width]; returns logits [B, V]. `window`: slots to read, a Python number."""
-        shape, rows = self.shape, tokens.shape[0]
-        heads, groups, width = shape.heads, shape.kv_heads, shape.head_width
-        angle = position.float() * self.speed
-        cos, sin = angle.cos(), angle.sin()
-        slot = torch.arange(window, device=self.device)
-        seen = (slot <= position) & (slot >= start.unsqueeze(1))
-        bias = torch.where(seen, 0.0, -1e4).to(self.dtype)[:, None, None]
+        [layers, B, kv heads, T, width]; returns logits [B, V]."""
+        norm = lambda x, weight: F.rms_norm(x, weight.shape, weight, self.shape.eps)  # noqa: E731
         x = self.embedding[tokens]
         for layer, keys, values in zip(self.layers, *cache, strict=True):
-            q, k, v = F.linear(_rms(x, layer.entry_norm, shape.eps), layer.qkv).split(
-                [heads * width, groups * width, groups * width], -1
-            )
-            q, k = (_rotate(t.unflatten(-1, (-1, width)), cos, sin) for t in (q, k))
-            keys.index_copy_(2, position.view(1), k.unsqueeze(2))
-            values.index_copy_(2, position.view(1), v.view(rows, groups, 1, width))
-            scores = torch.matmul(q.view(rows, groups, -1, width), keys[:, :, :window].transpose(2, 3)) * width**-0.5
-            weights = torch.softmax((scores + bias).float(), -1).to(self.dtype)
-            mixed = torch.matmul(weights, values[:, :, :window]).reshape(rows, -1)
-            x = x + F.linear(mixed, layer.output)
-            gate, up = F.linear(_rms(x, layer.mlp_norm, shape.eps), layer.gate_up).chunk(2, -1)
+            qkv = F.linear(norm(x, layer.entry_norm), layer.qkv)
+            x = x + F.linear(self.attend(qkv, keys, values, position, start, self.speed), layer.output)
+            gate, up = F.linear(norm(x, layer.mlp_norm), layer.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
-        return F.linear(_rms(x, self.norm, shape.eps), self.head)
+        return F.linear(norm(x, self.norm), self.head)
+
+
+def _shortlist(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The best 40 of each row, float32, with their ids, in falling order."""
+    count, vocab = _SHORTLIST, logits.shape[-1]
+    if vocab % _CHUNK or vocab // _CHUNK <= count:
+        best, ids = torch.topk(logits, min(count, vocab), -1)
+        return best.float(), ids
+    chunks = logits.unflatten(-1, (-1, _CHUNK))
+    chosen = torch.topk(chunks.amax(-1), count, -1).indices  # [B, 40]
+    among = chunks.gather(1, chosen.unsqueeze(-1).expand(-1, -1, _CHUNK)).flatten(1)
+    best, at = torch.topk(among, count, -1)
+    return best.float(), chosen.gather(1, at // _CHUNK) * _CHUNK + at % _CHUNK
 
 
 def draw(logits: Tensor, temperature: Tensor) -> Tensor:
     """One token per row: the best 40, of these 95 % of the mass, by the exponential race. Temperature 0 is greedy."""
-    best, ids = torch.topk(logits.float(), min(_SHORTLIST, logits.shape[-1]), -1)
+    best, ids = _shortlist(logits)
     p = torch.softmax(best / temperature.clamp_min(1e-3).unsqueeze(1), -1)
     p = p * ((p.cumsum(-1) - p) < _NUCLEUS)
     race = p / torch.empty_like(p).exponential_().clamp_min(1e-20)
@@ -143,7 +132,7 @@ class Scribe:
         self.temperature = torch.zeros(rows, device=device)
         self.position = torch.zeros((), **whole)
         self.result, self.kind = torch.zeros(rows, length, **whole), torch.zeros(rows, length, **whole)
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def _next_token(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
         """(token, kind) that follows, and all state moved on; `sampled` counts where a row is writing."""
@@ -164,9 +153,9 @@ class Scribe:
         self.writing.copy_(writes & ~ends)
         return token, kind
 
-    def _step(self, window: int) -> None:
+    def _step(self) -> None:
         """The token that follows slot `position` goes to slot position + 1 of the result."""
-        logits = self.teacher.step(self.tokens, self.position, self.start, self.cache, window)
+        logits = self.teacher.step(self.tokens, self.position, self.start, self.cache)
         token, kind = self._next_token(draw(logits, self.temperature))
         following = (self.position + 1).clamp_max(self.length - 1).view(1)
         self.result.index_copy_(1, following, token.unsqueeze(1))
@@ -174,24 +163,20 @@ class Scribe:
         self.tokens.copy_(token)
         self.position += 1
 
-    def _advance(self, window: int) -> None:
-        if self.teacher.device.type != "cuda":
-            self._step(window)
-            return
-        if window not in self._graphs:
-            saved = [t.clone() for t in self._state()]
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self._step(window)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._step(window)
-            for own, old in zip(self._state(), saved, strict=True):
-                own.copy_(old)
-            self._graphs[window] = graph
-        self._graphs[window].replay()
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """The step as a graph; what running it for that changed is put back."""
+        saved = [t.clone() for t in self._state()]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        for own, old in zip(self._state(), saved, strict=True):
+            own.copy_(old)
+        return graph
 
     def _state(self) -> list[Tensor]:
         return [self.place, self.written, self.start, self.tokens, self.writing, self.position, self.result, self.kind]
@@ -203,7 +188,7 @@ class Scribe:
         Scripts are repeated marks and tokens; they must be longer than a round can use.
         """
         if self.script.shape != scripts.shape:
-            assert not self._graphs, "the script's size is part of the graphs"
+            assert self._graph is None, "the script's size is part of the graph"
             self.script = torch.zeros_like(scripts, device=self.teacher.device)
         self.script.copy_(scripts)
         self.temperature.copy_(temperature)
@@ -213,6 +198,9 @@ class Scribe:
         self.tokens.copy_(self.script[:, 1])
         self.place.fill_(2)
         self.result[:, 0], self.kind[:, 0] = self.tokens, FIRST
-        for position in range(self.length - 1):
-            self._advance(min(self.length, (position // _SEGMENT + 1) * _SEGMENT))
+        if self.teacher.device.type == "cuda" and self._graph is None:
+            self._graph = self._capture()
+        advance = self._step if self._graph is None else self._graph.replay
+        for _ in range(self.length - 1):
+            advance()
         return self.result.cpu(), self.kind.cpu()
