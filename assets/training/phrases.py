@@ -67,7 +67,7 @@ def misspelt(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) 
     """One slip in one longer word: a letter lost, doubled, swapped or wrong. Words in `keep` stay as they are."""
     words = text.split(" ")
     able = [i for i, w in enumerate(words) if len(w) > 3 and w.isalpha() and w.lower() not in keep]
-    if not able:
+    if not able or len(words) < 3:  # of a few words none can be missed
         return text
     i = rng.choice(able)
     word, at = words[i], rng.randrange(1, len(words[i]) - 1)
@@ -137,7 +137,8 @@ def follow_up(rng: random.Random, text: str) -> str:
 
 
 def article(noun: str) -> str:
-    return ("an " if noun[0] in "aeiou" else "a ") + noun
+    spoken_open = noun[0] in "aeiou" and not noun.startswith(("uni", "eu", "one", "us")) or noun.startswith("hour")
+    return ("an " if spoken_open else "a ") + noun
 
 
 def plural(noun: str) -> str:

@@ -36,4 +36,11 @@ def blank(rng: random.Random) -> Scene:
         how = Image.Resampling.BICUBIC if kind == "blur" else Image.Resampling.NEAREST
         picture = small.resize((width, height), how)
         answer = f"I can't tell. I only see {'blurry colors' if kind == 'blur' else 'colored blocks'}."
-    return Scene(picture, [ask(rng, "describe", answer), ask(rng, "thing", answer)], "nothing that I can name")
+    nothing = "I can't tell. There is nothing to read."
+    questions = [
+        ask(rng, "describe", answer),
+        ask(rng, "thing", answer),
+        ask(rng, "thing", answer),
+        ask(rng, rng.choice(("word", "number")), nothing),
+    ]
+    return Scene(picture, questions, "nothing that I can name")

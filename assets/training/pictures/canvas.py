@@ -23,7 +23,7 @@ COLOURS: dict[str, Colour] = {
 _TONES: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]] = {
     "red": ((-8, 6), (78, 100), (66, 100)), "orange": ((23, 36), (80, 100), (92, 100)), "yellow": ((48, 60), (60, 100), (90, 100)),
     "green": ((92, 152), (45, 100), (38, 85)), "blue": ((206, 240), (58, 100), (55, 100)),
-    "purple": ((266, 292), (45, 90), (42, 80)), "pink": ((318, 350), (28, 58), (94, 100)), "brown": ((18, 32), (50, 85), (36, 58)),
+    "purple": ((266, 292), (45, 90), (42, 80)), "pink": ((318, 345), (28, 58), (94, 100)), "brown": ((18, 32), (50, 85), (36, 58)),
     "black": ((0, 360), (0, 30), (0, 11)), "white": ((0, 360), (0, 4), (95, 100)), "gray": ((0, 360), (0, 7), (42, 68)),
 }  # fmt: skip
 SHAPES = ("circle", "square", "triangle", "star", "heart", "diamond", "cross", "ring", "hexagon")
@@ -197,8 +197,10 @@ def draw_shape(
     if style < 0.06 and r > 14 and ground:
         shift = r * rng.uniform(0.06, 0.14)
         d.polygon([(a + shift, b + shift) for a, b in points], fill=shaded(ground, rng.uniform(0.6, 0.85)))
-    if style > 0.93 and shape != "circle" and r > 14:  # a hollow circle would be a ring
-        d.line([*points, *points[:2]], fill=c, width=max(3, round(r * rng.uniform(0.14, 0.24))), joint="curve")
+    if (
+        style > 0.93 and shape != "circle" and r > 14 and sum(c) > 120
+    ):  # a hollow circle is a ring, a black edge has white in it
+        d.line([*points, *points[:2]], fill=c, width=max(3, round(r * rng.uniform(0.18, 0.3))), joint="curve")
         return
     d.polygon(points, fill=c)
     if 0.06 < style < 0.2 and r > 14:

@@ -6,6 +6,7 @@ import random
 
 from assets.training.documents import Document, Turn
 from assets.training.material import Material
+from assets.training.phrases import follow_up
 from assets.training.pictures.blank import blank, unanswerable
 from assets.training.pictures.canvas import Question, Scene, ask, worn
 from assets.training.pictures.charts import chart
@@ -19,6 +20,11 @@ _SMALL = (
     ("Thank you!", "You're welcome!"), ("Thanks.", "You are welcome. Do you have another picture?"),
     ("Are you sure?", "I think so, but I am a small model and can be wrong."), ("Great!", "I am glad that helped."),
     ("ok thanks", "You're welcome!"), ("Is that right?", "I think so, but please check it."),
+)  # fmt: skip
+_OF_PICTURE = (
+    "In the {} picture: {}", "In the {} image, {}", "About the {} picture: {}", "Look at the {} picture. {}",
+    "For the {} picture: {}", "On the {} one: {}", "Back to the {} picture: {}", "And in the {} picture, {}", "{} picture: {}",
+    "The {} picture again: {}", "Now the {} image. {}", "I mean the {} picture: {}",
 )  # fmt: skip
 
 
@@ -35,7 +41,19 @@ def scene(rng: random.Random, material: Material, kind: str | None = None) -> Sc
 
 
 def _turns(rng: random.Random, questions: list[Question], made: Scene, first: bool) -> list[Turn]:
-    return [Turn(q.text, q.answer, (made.picture,) if first and i == 0 else ()) for i, q in enumerate(questions)]
+    """Later questions often open like a follow-up."""
+    said = [follow_up(rng, q.text) if i and rng.random() < 0.25 else q.text for i, q in enumerate(questions)]
+    return [
+        Turn(text, q.answer, (made.picture,) if first and i == 0 else ())
+        for i, (text, q) in enumerate(zip(said, questions, strict=True))
+    ]
+
+
+def _about(rng: random.Random, which: str, made: Scene) -> Turn:
+    """A question about one of two pictures that names which."""
+    asked = rng.choice([q for q in made.questions if q.kind != "describe"])
+    text = asked.text[:1].lower() + asked.text[1:]
+    return Turn(rng.choice(_OF_PICTURE).format(which, text), asked.answer)
 
 
 def _some(rng: random.Random, made: Scene, most: int) -> list[Question]:
@@ -49,7 +67,7 @@ def picture_document(rng: random.Random, material: Material, most: int = 5) -> D
         return _two_pictures(rng, material)
     made = scene(rng, material)
     turns = _turns(rng, _some(rng, made, most), made, True)
-    if rng.random() < 0.08:
+    if rng.random() < 0.1:
         turns.append(Turn(*unanswerable(rng)[1:]))
     if rng.random() < 0.06:
         turns.append(Turn(*rng.choice(_SMALL)))
@@ -65,9 +83,11 @@ def _two_pictures(rng: random.Random, material: Material) -> Document:
         parts = [ask(rng, "of_two", f"The {x} picture shows {shown}.", x=x) for x, shown in each.items()]
         chosen = [all_of, *parts]
         rng.shuffle(chosen)
-        return Document(
-            tuple(Turn(q.text, q.answer, both if i == 0 else ()) for i, q in enumerate(chosen[: rng.randint(1, 3)]))
-        )
+        spoken = [Turn(q.text, q.answer) for q in chosen[: rng.randint(1, 3)]]
+        if rng.random() < 0.6:
+            spoken += [_about(rng, *rng.choice((("first", one), ("second", two)))) for _ in range(rng.randint(1, 2))]
+            rng.shuffle(spoken)
+        return Document((spoken[0]._replace(pictures=both), *spoken[1:]))
     turns = _turns(rng, _some(rng, one, 2), one, True)
     later = _some(rng, two, 2)
     if rng.random() < 0.4:
@@ -76,4 +96,6 @@ def _two_pictures(rng: random.Random, material: Material) -> Document:
     if rng.random() < 0.5:
         back = ask(rng, "first", f"The first picture showed {one.shown}.")
         turns.append(Turn(back.text, back.answer))
+    if rng.random() < 0.4:
+        turns.append(_about(rng, *rng.choice((("first", one), ("first", one), ("second", two)))))
     return Document(tuple(turns))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from assets.training.phrases import article
+
 
 def _read() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """(name -> synonyms with the name first, name -> icon names)."""
@@ -27,9 +29,17 @@ SAID = {
     for name in (
         "fire", "rice", "bread", "cheese", "honey", "scissors", "glasses", "jeans", "chopsticks", "popcorn", "sushi",
         "spaghetti", "bacon", "butter", "ice", "money", "cherries", "grapes", "french fries", "headphones", "socks",
-        "gloves", "shorts", "footprints",
+        "gloves", "shorts", "footprints", "fog", "lightning", "corn", "maize", "broccoli", "garlic", "lettuce", "salt", "soap",
+        "meat", "milk", "toilet paper", "nail polish", "bowling", "tennis", "dna", "chocolate", "coffee", "tea", "beer", "wine",
+        "thread", "santa", "mail", "love", "music", "confetti", "cutlery", "saturn", "candy",
     )
-}  # fmt: skip
+} | {"earth": "the earth", "world": "the world"}  # fmt: skip
+
+
+def said(name: str) -> str:
+    """With its article, unless it needs none."""
+    several = name.endswith("s") and not name.endswith(("ss", "us", "is"))
+    return SAID.get(name) or (name if several else article(name))
 
 
 def is_same(one: str, other: str) -> bool:

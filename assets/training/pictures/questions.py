@@ -35,7 +35,7 @@ FRAMES = {
     "i": (
         "(Tell|Please tell|Just tell) me {}.", "(Can|Could|Would|Will) you (please |)(tell me|say) {}?", "Say {}.",
         "(I want|I need|I'd like|I would like|I'd love|Help me|It is important for me) to know {}.", "{}?",
-        "(Do you|Can you|Could you) (know|see|find out|work out) {}?", "I wonder {}.", "Any idea {}?", "Let me know {}.",
+        "(Do you (know|see)|(Can|Could) you (see|find out|work out)) {}?", "I wonder {}.", "Any idea {}?", "Let me know {}.",
         "Would you mind telling me {}?", "I (can't see|cannot see|am not sure|don't know|am trying to find out) {}.",
         "(Look|Check|Have a look) and (say|tell me) {}.", "My question is {}.", "Are you able to (say|tell|see) {}?",
     ),
@@ -123,7 +123,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "exists": (
         "Is there {s}( <in>| anywhere| somewhere|)?", "(Do|Can) you (see|spot|find|notice|make out|recognize) {s}( <in>| anywhere|)?", "Does the <pic> (have|show|contain|include) {s}?", "Is {s} <in>?",
-        "s:there is {s}( <in>|)", "Any chance there is {s} here?", "Does it (show|have|contain) {s}?", "{s} <in>?", "(Has|Did) the <pic> (got |){s}?", "Is {s} (among the shapes|part of the <pic>|among them|<shown>)?", "Can {s} be (seen|found) <in>?",
+        "s:there is {s}( <in>|)", "Any chance there is {s} here?", "Does it (show|have|contain) {s}?", "{s} <in>?", "Has the <pic> got {s}?", "Is {s} (among the shapes|part of the <pic>|among them|<shown>)?", "Can {s} be (seen|found) <in>?",
         "s:(you|I|we) can see {s}", "s:the <pic> (shows|has|contains) {s}", "Would I find {s} here?", "I am looking for {s}. Is there one?", "v:look for {s}. Is there one",
     ),
     "is_colour": (
@@ -166,13 +166,21 @@ LINES: dict[str, tuple[str, ...]] = {
         "(Which|What) <bar> is (the |)<top>?", "(What|Which) color is the <top> <bar>?", "(Which|What) (one |)is the <top> <bar>?", "n:the color of the <top> <bar>", "n:the <top> <bar>", "(Which|What) <bar> has the (largest|highest|biggest|greatest|top) (value|number|height|amount)?",
         "i:which <bar> is the <top>", "<top> <bar>?", "Which <bar> (reaches|goes|rises) (the |)(highest|furthest up|most|up the most)?", "v:(find|name|identify|show me|point out|pick) the <top> <bar>", "(Which|What) <bar> (wins|is ahead of all others|is number one)?", "Of all (the |)<bar>s, which is the <top>?",
         "Which of the <bar>s is the <top>?", "(Which|What) is the maximum <bar>?", "The <top> <bar> is (which|what) (one|color)?", "Where is the (maximum|largest value)?", "Which <bar> stands out as the <top>?", "Among the <bar>s, which one is <top>?", "The <bar> with the (largest|highest|greatest) value is which one?", "Which <bar> is (bigger|taller|higher) than all (the |)others?", "Which color has the most?",
-        "(Max|Maximum|Top) <bar>?", "Which category has the (largest|highest|greatest) (value|<bar>)?",
+        "(Max|Maximum|Top) <bar>?", 
     ),
     "smallest": (
         "(Which|What) <bar> is (the |)<least>?", "(What|Which) color is the <least> <bar>?", "(Which|What) (one |)is the <least> <bar>?", "n:the color of the <least> <bar>", "n:the <least> <bar>", "(Which|What) <bar> has the (smallest|lowest|least|minimum) (value|number|height|amount)?",
         "i:which <bar> is the <least>", "<least> <bar>?", "Which <bar> (reaches|rises) the least?", "v:(find|name|identify|show me|point out|pick) the <least> <bar>", "(Which|What) <bar> (is last|is below all others|comes last)?", "Of all (the |)<bar>s, which is the <least>?",
         "Which of the <bar>s is the <least>?", "(Which|What) is the minimum <bar>?", "The <least> <bar> is (which|what) (one|color)?", "Where is the (minimum|smallest value)?", "Among the <bar>s, which one is <least>?", "The <bar> with the (smallest|lowest) value is which one?", "Which <bar> is (smaller|shorter|lower) than all (the |)others?", "Which color has the least?",
-        "(Min|Minimum) <bar>?", "Which category has the (smallest|lowest) (value|<bar>)?",
+        "(Min|Minimum) <bar>?", 
+    ),
+    "largest_at": (
+        "(Which|What) (label|category|entry) (has|belongs to|goes with) the <top> <bar>?", "(Which|What) is written (under|below) the <top> <bar>?", "n:(the |)label of the <top> <bar>", "n:the label (under|below) the <top> <bar>", "i:which (label|category) has the <top> <bar>",
+        "(Where|At which label) is the <top> <bar>?", "Which (label|category) has the (largest|highest|greatest|biggest) (value|number)?", "Under the <top> <bar>, what does it say?", "Which (label|category) (comes first|is ahead|has the most|is number one)?", "v:(find|name|give me|read) the label of the <top> <bar>",
+    ),
+    "smallest_at": (
+        "(Which|What) (label|category|entry) (has|belongs to|goes with) the <least> <bar>?", "(Which|What) is written (under|below) the <least> <bar>?", "n:(the |)label of the <least> <bar>", "n:the label (under|below) the <least> <bar>", "i:which (label|category) has the <least> <bar>",
+        "(Where|At which label) is the <least> <bar>?", "Which (label|category) has the (smallest|lowest) (value|number)?", "Under the <least> <bar>, what does it say?", "Which (label|category) (comes last|has the least)?", "v:(find|name|give me|read) the label of the <least> <bar>",
     ),
     "bars": (
         "How many <bar>s are (there|<in>|in the <chart>|drawn|shown)?", "v:count (the|all|all the) <bar>s", "How many <bar>s (does the <chart> have|has the <chart>|do you see|can you count)?", "n:(the |)(number|count) of <bar>s", "i:how many <bar>s (there are|the <chart> has|you see)", "how many <bar>s?", "<bar>s(:| -) how many?",
@@ -221,7 +229,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "thing": (
         "What (is|was) (this|it|that)( thing| object|)?", "What (do|can) you (see|recognize|make out)( <in>|)?", "What is <in>?", "What does (the|this) <pic> (show|depict|display|present|contain)?", "(what's|whats) (this|that|in the <pic>|here)", "(Which|What) <obj> (is this|is that|is it|is <in>|is <shown>|do you see|can you recognize)?",
         "i:what (this is|it is|that is|is <shown>|is <in>|the <pic> shows|you see|thing this is|this (<obj>) is called)", "n:(the |)name of (this|the) (<obj>|<obj> in the <pic>)", "v:(name|identify|recognize|say the name of) (this|it|the <obj>|this <obj>|what you see)", "What is <shown>( here|)?", "What (kind|sort|type) of (<obj>|thing) is (it|this|that)?", "How (do you|would you|do people|does one) call (this|it|that)( <obj>|)?",
-        "What is (this|the) <obj>( called| here|)?", "What would you (call this|say this is)?", "What (are we|am I) looking at?", "What (have|do) (we|you) (got |have |)here?", "Guess what this is.", "This is a ...?", "Everyday thing: which one?", "What's the word for this?", "object?", "what is", "What it is?", "What is this thing?", "v:tell me the name of this", "Have you an idea what this is?", "I found this <pic>. What is it?", "This <pic> shows what?",
+        "What is (this|the) <obj>( called| here|)?", "What would you (call this|say this is)?", "What (are we|am I) looking at?", "What (have (we|you) got|do (we|you) have) here?", "Guess what this is.", "This is a ...?", "Everyday thing: which one?", "What's the word for this?", "object?", "what is", "What it is?", "What is this thing?", "v:tell me the name of this", "Have you an idea what this is?", "I found this <pic>. What is it?", "This <pic> shows what?",
         "What do you think (this is|it is)?", "What could (this|it|that) be?", "What (icon|symbol|emoji|pictogram|sign) is (this|that|it)?", "What does this (icon|symbol|emoji|sign) (show|depict|represent)?", "Which everyday <obj> is (this|<shown>)?",
     ),
     "is_thing": (

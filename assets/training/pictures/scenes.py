@@ -266,8 +266,8 @@ _SAID = {
     "below": (
         "below", "under", "lower than", "further down than", "underneath", "somewhere below", "down from", "deeper than",
     ),
-    "bigger than": ("bigger than", "larger than", "greater than", "greater in size than", "the bigger one compared with"),
-    "smaller than": ("smaller than", "littler than", "less big than", "tinier than", "the smaller one compared with"),
+    "bigger than": ("bigger than", "larger than", "greater than", "greater in size than"),
+    "smaller than": ("smaller than", "littler than", "less big than", "tinier than"),
 }  # fmt: skip
 
 
