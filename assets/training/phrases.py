@@ -137,7 +137,7 @@ def follow_up(rng: random.Random, text: str) -> str:
 
 
 def article(noun: str) -> str:
-    spoken_open = noun[0] in "aeiou" and not noun.startswith(("uni", "eu", "one", "us")) or noun.startswith("hour")
+    spoken_open = (noun[0] in "aeiou" and not noun.startswith(("uni", "eu", "one", "us"))) or noun.startswith("hour")
     return ("an " if spoken_open else "a ") + noun
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import DoesNotFit
-from engine.memory.lines import PlanLine, Tier, gib
+from engine.memory.lines import PlanLine, Tier, gib, gib_allowed, gib_needed
 from engine.model.expert_groups import ExpertShape
 from engine.model.expert_store import bounce_bytes, slabs_for
 
@@ -140,7 +140,8 @@ def _spread(facts: OnGpu, room: int, ram_room: int) -> ExpertPlan:
     if slabs * slab > ram_room:
         if on_the_way > ram_room:
             raise DoesNotFit(
-                f"This model needs {gib(on_the_way)} of RAM for experts on their way to the GPU, but only {gib(ram_room)} "
+                f"This model needs {gib_needed(on_the_way)} of RAM for experts on their way to the GPU, but only "
+                f"{gib_allowed(ram_room)} "
                 "may be used; close other programs, allow a larger --ram-budget, or choose a smaller model."
             )
         slabs = (ram_room - on_the_way) // slab

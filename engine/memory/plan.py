@@ -11,7 +11,7 @@ import torch
 from engine.cache.layout import CacheLayout
 from engine.errors import BadRequest, DoesNotFit
 from engine.memory.expert_plan import ExpertFacts, ExpertPlace, Shares, place_experts
-from engine.memory.lines import PlanLine, Tier, gib
+from engine.memory.lines import PlanLine, Tier, gib, gib_allowed, gib_needed
 from engine.memory.machine import Machine
 from engine.model.spec import ModelSpec, Moe
 from engine.model.weights import Parameter
@@ -97,8 +97,8 @@ def plan_memory(
     least = experts.on_gpu.least_bytes if experts.on_gpu is not None else 0
     if room < least:
         raise DoesNotFit(
-            f"This model needs {gib(fixed + cache_bytes + least)} of {tier} for what every token uses, but only "
-            f"{gib(budget)} may be used; close other programs, ask for fewer --context tokens, "
+            f"This model needs {gib_needed(fixed + cache_bytes + least)} of {tier} for what every token uses, but only "
+            f"{gib_allowed(budget)} may be used; close other programs, ask for fewer --context tokens, "
             f"{'try --device cpu, ' if tier == 'GPU' else ''}or choose a smaller model."
         )
     decoded = [_size(p, dtype) for p in parameters.values() if p.kind == "expert"]

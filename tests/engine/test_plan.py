@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import BadRequest, DoesNotFit, EngineSettings
+from engine.memory.lines import gib_allowed, gib_needed
 from engine.memory.machine import Gpu, Machine
 from engine.memory.plan import MemoryPlan
 from engine.runtime import describe
@@ -59,6 +60,11 @@ def test_the_lines_never_exceed_the_budget(plan: Plan, ram: int, cache: int | No
     else:
         fits(made)
         assert made.budget_bytes <= ram
+
+
+@pytest.mark.parametrize("budget", [80_000_000, (1 << 30) - 1, 5 << 30])
+def test_one_byte_too_many_can_be_read(budget: int) -> None:
+    assert gib_needed(budget + 1) != gib_allowed(budget)
 
 
 def test_some_of_the_machines_above_are_too_small_and_some_are_not(plan: Plan) -> None:
