@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 from assets.training.heldout.reserved import is_free
-from assets.training.phrases import misspelt, vary
+from assets.training.phrases import british, misspelt, vary
 
 _QUESTION_WORDS = ("What", "Which", "How", "Who", "Where", "When", "Why", "At", "In", "On", "Of")
 
@@ -129,18 +129,14 @@ def casual(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) ->
 def said(rng: random.Random, text: str, keep: str = "") -> str:
     """A question as somebody types it. What is polite already, or no whole question, gets no polite words around it."""
     kept = frozenset(keep.lower().split())
+    if text.lower().count("please") > 1:
+        text = text.replace(", please", "")
     whole = text.startswith(_QUESTION_WORDS) and text.endswith("?") and not {".", ":", ","} & set(text[:-1])
-    return vary(rng, text, kept) if whole else casual(rng, british_half(rng, text), kept)
+    return vary(rng, text, kept) if whole else casual(rng, british_half(rng, text, kept), kept)
 
 
-def british_half(rng: random.Random, text: str) -> str:
-    """American in one half of the cases, British in the other."""
+def british_half(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> str:
+    """American in one half of the cases, British in the other; a word that is asked for stays as it is."""
     if rng.random() < 0.5:
-        for ours, theirs in (
-            ("color", "colour"),
-            ("favorite", "favourite"),
-            ("gray", "grey"),
-            ("neighbor", "neighbour"),
-        ):
-            text = text.replace(ours, theirs).replace(ours.capitalize(), theirs.capitalize())
-    return text
+        return text
+    return " ".join(w if w.strip(".,:;?!\"'").lower() in keep else british(w) for w in text.split(" "))

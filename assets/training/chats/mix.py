@@ -7,9 +7,10 @@ import json
 import lzma
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from assets.training.chats.recall import facts
+from assets.training.chats.recall import facts, telling, untold
 from assets.training.chats.templates import template_turn
 from assets.training.documents import Document, Turn
 from assets.training.material import Material
@@ -33,40 +34,57 @@ def chat_document(chat: Chat) -> Document:
     return Document(tuple(Turn(q, a) for q, a in zip(chat[0::2], chat[1::2], strict=True)))
 
 
+@dataclass(frozen=True)
+class Remembering(Document):
+    """A conversation in which facts about the user count: inside of another one they would contradict its own."""
+
+
 def template_document(rng: random.Random, material: Material) -> Document:
-    """One to four single questions; in a quarter of them something has to be remembered."""
+    """One to four single questions; in a third of them something has to be remembered, or was never told."""
     turns = [template_turn(rng, material) for _ in range(rng.choices((1, 2, 3, 4), (30, 30, 25, 15))[0])]
-    if rng.random() < 0.25:
-        kept = facts(rng, rng.randint(1, 2))
-        turns = [*(f.told for f in kept), *turns, *(f.asked for f in kept)]
-    return Document(tuple(turns), rng.choice(_SYSTEM) if rng.random() < 0.08 else "")
+    system, draw = rng.choice(_SYSTEM) if rng.random() < 0.08 else "", rng.random()
+    if draw < 0.05:
+        turns.insert(rng.randint(0, len(turns)), untold(rng))
+    elif draw < 0.33:
+        kept = facts(rng, rng.choices((1, 2, 3), (50, 35, 15))[0])
+        asked = [f.asked for f in kept]
+        rng.shuffle(asked)
+        turns = [*telling(rng, kept), *turns[: rng.randint(0, len(turns))], *asked]
+        if rng.random() < 0.1:
+            turns.append(untold(rng, frozenset(f.kind for f in kept)))
+    return (Remembering if draw < 0.33 else Document)(tuple(turns), system)
 
 
 def long_document(
     rng: random.Random, other: Callable[[], Document], tokens: Callable[[Document], int], most: int
 ) -> Document:
-    """Facts at the start and in the middle, other conversations in between, and the questions later on.
+    """Facts, each at a distance of its own from the end, other conversations in between, and the questions at the end.
 
-    `other` makes what lies between; `tokens` counts; the whole stays below `most` tokens.
+    `other` makes what lies between; `tokens` counts; the whole stays below `most` tokens. Distances are drawn evenly.
     """
-    kept = facts(rng, rng.randint(1, 4))
-    early, late = kept[: len(kept) // 2 + 1], kept[len(kept) // 2 + 1 :]
-    turns = [f.told for f in early]
-    questions = [f.asked for f in kept]
-    used = tokens(Document((*turns, *questions, *(f.told for f in late))))
-    goal = rng.uniform(0.3, 1.0) * most
-    told_late = False
-    while True:
+    groups = [[f] for f in facts(rng, rng.randint(1, 4))]
+    if len(groups) > 2 and rng.random() < 0.3:
+        groups = [groups[0] + groups[1], *groups[2:]]  # two in one breath
+    told = [telling(rng, group) for group in groups]
+    questions = [f.asked for group in groups for f in group]
+    rng.shuffle(questions)
+    room = most - tokens(Document((*(t for turns in told for t in turns), *questions)))
+    distances = [rng.uniform(0, max(0, room)) for _ in told]
+    between: list[tuple[float, tuple[Turn, ...]]] = []  # (tokens from its middle to the end, turns), last ones first
+    used = 0
+    while used < max(distances):
         document = other()
+        if isinstance(document, Remembering):
+            continue
         count = tokens(document)
-        if used + count > goal:
+        if used + count > room:
             break
         used += count
-        turns += document.turns
-        if late and not told_late and used > goal / 2:
-            turns += [f.told for f in late]
-            told_late = True
-    if not told_late:
-        turns += [f.told for f in late]
-    rng.shuffle(questions)
+        between.append((used - count / 2, document.turns))
+    turns: list[Turn] = []
+    waiting = sorted(zip(distances, told, strict=True), key=lambda pair: pair[0])
+    for middle, some in [*reversed(between), (0.0, ())]:
+        while waiting and waiting[-1][0] >= middle:
+            turns += waiting.pop()[1]
+        turns += some
     return Document((*turns, *questions))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from assets.training.chats.facts import ANIMALS, CAPITALS, CITIES, FOODS, JOBS, NAMES
-from assets.training.chats.grammar import Forms, casual, first_upper, said
+from assets.training.chats.facts import ANIMALS, CAPITALS, CITIES, DAYS, FOODS, JOBS, MONTHS, NAMES
+from assets.training.chats.grammar import casual, first_upper, said
+from assets.training.chats.told import AROUND, CORRECTED, HEARD_CORRECTION, PLAIN, TOLD, UNTOLD
 from assets.training.documents import Turn
 from assets.training.phrases import article
 from assets.training.pictures.canvas import COLOURS
@@ -18,101 +19,10 @@ class Fact(NamedTuple):
     kind: str
     told: Turn
     asked: Turn
+    plain: str = ""
+    before: Turn | None = None  # a wrong one that `told` corrects
 
 
-class Kind(NamedTuple):
-    """How a fact is told, what is said to that, how it is asked for, and the answer. {x} is the value."""
-
-    told: Forms
-    heard: tuple[str, ...]
-    asked: Forms
-    answer: str
-
-
-_SOON = "[|By the way, |Just so you know: |For your information: |Hi, |Hello! |One thing: |Remember: |Note: |Please remember: |Don't forget: ]"
-_AGAIN = (
-    "[|Do you remember |Tell me |Can you tell me |I forgot: |Remind me: |Quick question: |Say, |And |So, |Still know: ]"
-)
-_OK = ("Okay.", "Okay, I will remember that.", "Got it.", "Thanks for telling me.", "Noted.", "All right.", "I see.")
-TOLD: dict[str, Kind] = {
-    "name": Kind(
-        Forms.of(
-            _SOON + "[my name is|I'm|I am|I'm called|I am called|everybody calls me|my first name is|they named me] {x}[.|!|]", "[Call me|People call me|My friends call me|Please call me|You can call me] {x}[.|!|]",
-            "[Hello|Hi|Hey], {x} here.", "{x} is my name[.|, nice to meet you.]", "This is {x}[.| speaking.]", "[The name is|Name:|It's me,|Here is] {x}.", "I [am|'m] {x} and I [like talking|am new here|have some questions].",
-        ),
-        ("Nice to meet you, {x}!", "Hello {x}! How can I help you?", *_OK),
-        Forms.of(
-            _AGAIN + "[what is my name|what's my name|who am I|what my name is|how am I called|what am I called|which name do I have|what do people call me|the name I told you]?", "[My name|my name]?", "[Do you know|Did you keep|Do you recall|Have you kept] my name?",
-            "[Say|Tell me|Repeat|Give me|Type] my name[.|, please.| again.]", "[What|Which] name did I [give you|tell you|say|mention]?", "Under [what|which] name do you know me?", "Who are you talking to?", "What was my name[ again|]?",
-        ),
-        "Your name is {x}.",
-    ),
-    "number": Kind(
-        Forms.of(
-            "[Please remember|Remember|Keep in mind|Don't forget|Note down|Save|Keep|Write down|Memorize|Hold on to] [the number|this number:|my number:|the code|number] {x}[.|, please.|]", _SOON + "[my lucky number is|the secret number is|my number is|the number is|the code is|my room number is|the number I like is] {x}.",
-            "{x} is [the number to remember|my lucky number|the secret number|the number].", "I [give|tell] you a number: {x}.", "[Number|The number|A number to remember|For later]: {x}[.|]", "Keep {x} in mind[.| for me.| for later.]",
-        ),
-        ("Okay, I will remember {x}.", "Got it: {x}.", *_OK),
-        Forms.of(
-            _AGAIN + "[what is the number|what was the number|which number was it|what number did I tell you|which number did I say|the number I told you|what the number is|what was my number]?", "[number|The number|the number, please|my number]?", "[Do you know|Did you keep|Do you recall] the number?",
-            "[Tell me|Give me|Say|Repeat|What about] the number[.| again.| I told you.| from before.]", "[What|Which] number should you [remember|keep|have in mind]?", "[What|Which] number did I [mention|ask you to remember|want you to keep]?", "I need the number [now|again].",
-        ),
-        "The number is {x}.",
-    ),
-    "colour": Kind(
-        Forms.of(
-            _SOON + "[my favorite color is|the color I love most is|the color I like best is|my color is] {x}.", "I [like|love] {x} [most of all colors|more than any other color|best of all colors|best].", "{x} is [my favorite color|the color I like most|the best color for me|my favorite].",
-            "[Favorite color|My favorite color]: {x}[.|]", "The [nicest|best|prettiest] color for me is {x}.", "If you ask for my favorite color, it is {x}.",
-        ),
-        ("{x} is a nice color!", "I like {x} too.", *_OK),
-        Forms.of(
-            _AGAIN + "[what is my favorite color|which color do I like most|what color do I love|which color is my favorite|what my favorite color is|the color I like best|which color do I like best]?", "[my favorite color|My color|favorite color]?", "[Do you know|Do you recall|Did you keep] my favorite color?",
-            "[Name|Tell me|Say] my favorite color[.|, please.]", "[What|Which] color did I [mention|tell you|say]?", "[What|Which] color [would I choose|is the best for me|makes me happy]?",
-        ),
-        "Your favorite color is {x}.",
-    ),
-    "pet": Kind(
-        Forms.of(
-            _SOON + "[I have|we have|I own|at home I have] {k} [called|named|with the name] {x}.", "My {n} is [called|named] {x}.", "I have {k}. [Its name is|It is called|We call it] {x}.", "The name of my {n} is {x}.", "{x} is my {n}.", "My {n}'s name is {x}.",
-        ),
-        ("{x} is a lovely name for {k}!", "Say hello to {x}!", *_OK),
-        Forms.of(
-            _AGAIN + "[what is the name of my {n}|what is my {n}'s name|how is my {n} called|what's my {n} called|what my {n} is called|which name does my {n} have]?", "[Do you know|Do you recall] my {n}'s name?", "My {n}'s name?", "[Tell me|Say] the name of my {n}.", "What did we call my {n}?",
-        ),
-        "Your {n} is called {x}.",
-    ),
-    "city": Kind(
-        Forms.of(
-            _SOON + "[I live in|I am from|I'm from|my home is in|my home is|I come from|my home town is|I moved to|I have a flat in|my house is in|my city is] {x}.", "{x} is [my home|where I live|my home town|the city I live in].", "[I am writing from|Greetings from|We live in] {x}.", "[City|Home]: {x}[.|]",
-        ),
-        ("{x} is a nice place!", "I have heard of {x}.", *_OK),
-        Forms.of(
-            _AGAIN + "[where do I live|where am I from|which city do I live in|what is my home town|where I live|what is my city|which town is my home|where is my home]?", "[my city|My home|my home town]?", "[Do you know|Do you recall] where I live?", "[Name|Tell me|Say] [my city|the city I live in|my home town][.|, please.]",
-            "[What|Which] city did I [mention|tell you|say]?", "Where [is my house|do I have my flat]?", "In [what|which] place do I live?",
-        ),
-        "You live in {x}.",
-    ),
-    "food": Kind(
-        Forms.of(
-            _SOON + "[my favorite food is|I love eating|I like to eat|the food I like most is|for dinner I always want] {x}.", "I like {x} more than any other food.", "{x} is my favorite [food|dish|meal].", "Nothing tastes better than {x}.",
-        ),
-        ("{x}? That sounds good!", "Yummy!", *_OK),
-        Forms.of(
-            _AGAIN + "[what is my favorite food|what do I like to eat|which food do I like most|what my favorite food is|what do I love eating]?", "[my favorite food|My favorite dish]?", "[Do you know|Do you recall] what I like to eat?", "[What|Which] food did I [mention|tell you about]?",
-        ),
-        "Your favorite food is {x}.",
-    ),
-    "job": Kind(
-        Forms.of(
-            _SOON + "[I am {k}|I work as {k}|my job is {n}|I'm {k} by trade|I earn my money as {k}|I have worked as {k} for years].", "[Job|My job]: {n}[.|]", "I am {k} and I [like|love] my work.",
-        ),
-        ("That is an interesting job!", "It must be nice to be {k}.", *_OK),
-        Forms.of(
-            _AGAIN + "[what is my job|what do I do for a living|what do I work as|what my job is|which job do I have|what is my profession]?", "[my job|My profession]?", "[Do you know|Do you recall] my job?", "[What|Which] job did I [mention|tell you about]?",
-        ),
-        "You are {k}.",
-    ),
-}  # fmt: skip
 _MORE_NAMES = (
     "Adam", "Aisha", "Albert", "Amy", "Andrew", "Angela", "Arthur", "Ava", "Barbara", "Bella", "Bill", "Bob", "Carol", "Charlie",
     "Claire", "Colin", "Dana", "Diana", "Dylan", "Edward", "Elena", "Elias", "Emily", "Eric", "Eva", "Frank", "Fred", "George",
@@ -121,6 +31,11 @@ _MORE_NAMES = (
     "Maria", "Mark", "Mary", "Matt", "Maya", "Megan", "Mike", "Milo", "Monica", "Nadia", "Nathan", "Nick", "Oliver", "Omar",
     "Pedro", "Philip", "Quinn", "Rachel", "Ralph", "Rita", "Rob", "Roger", "Ruth", "Ryan", "Sally", "Simon", "Stella", "Steve",
     "Susan", "Sven", "Tara", "Tim", "Toby", "Uma", "Vince", "Wendy", "Will", "Xenia", "Yusuf", "Zack", "Zara",
+    "Abby", "Agnes", "Alan", "Alex", "Alma", "Anton", "Astrid", "Bea", "Beth", "Boris", "Brian", "Bridget", "Carlos", "Celia",
+    "Cora", "Dennis", "Derek", "Dora", "Edith", "Edna", "Elsa", "Erin", "Ernest", "Esther", "Fiona", "Flora", "Gavin", "Gloria",
+    "Hans", "Hazel", "Heidi", "Igor", "Ingrid", "Ivy", "Jasper", "Joan", "Jonas", "Joy", "Juan", "Kevan", "Klaus", "Leah",
+    "Lewis", "Louis", "Mabel", "Mara", "Marta", "Mateo", "Mona", "Morris", "Naomi", "Niels", "Norman", "Opal", "Orla", "Pablo",
+    "Pam", "Petra", "Priya", "Rebecca", "Rex", "Rufus", "Samir", "Selma", "Silvia", "Tessa", "Thomas", "Vivian", "Zelda",
 )  # fmt: skip
 _ALL_NAMES = (*NAMES, *_MORE_NAMES)
 _MORE_CITIES = (
@@ -131,28 +46,124 @@ _MORE_CITIES = (
 _ALL_CITIES = (*CITIES, *_MORE_CITIES, *(c for c in CAPITALS.values() if "," not in c))
 
 
+_FOODS = (
+    *FOODS, "noodles", "sushi", "tacos", "curry", "burgers", "sausages", "beans", "lasagna", "porridge", "stew", "dumplings",
+    "omelets", "ice cream", "strawberries", "mangoes", "potatoes", "mushrooms", "popcorn", "yogurt", "waffles", "steak",
+    "bananas", "risotto", "peas", "carrots", "cookies", "sandwiches", "oranges", "lentils", "pie",
+)  # fmt: skip
+_JOBS = (
+    *JOBS, "gardener", "plumber", "dentist", "lawyer", "tailor", "waiter", "librarian", "carpenter", "sailor", "student",
+    "actor", "electrician", "mechanic", "hairdresser", "photographer", "engineer", "judge", "postman", "butcher", "florist",
+    "scientist", "dancer", "musician", "guard", "journalist", "farmhand", "goldsmith", "vet", "coach", "clerk",
+)  # fmt: skip
+_ANIMALS = (
+    *ANIMALS, "goat", "duck", "goose", "mouse", "snake", "lizard", "canary", "guinea pig", "donkey", "hen", "sheep", "frog",
+    "puppy", "kitten", "budgie", "ferret",
+)  # fmt: skip
+_HOBBIES = (
+    "painting", "chess", "fishing", "swimming", "reading", "dancing", "hiking", "cooking", "knitting", "gardening", "singing",
+    "cycling", "running", "tennis", "football", "yoga", "photography", "sewing", "skiing", "baking", "climbing", "sailing",
+    "drawing", "pottery", "skating", "surfing", "puzzles", "birdwatching", "basketball", "origami", "judo", "camping",
+)  # fmt: skip
+_PEOPLE = (
+    "best friend", "boss", "neighbor", "cousin", "teacher", "doctor", "colleague", "classmate", "roommate", "coach",
+)  # fmt: skip
+_THINGS = (
+    "key", "wallet", "phone", "bag", "umbrella", "passport", "hat", "book", "watch", "ticket", "coat", "camera", "letter",
+)  # fmt: skip
+_SPOTS = tuple(
+    f"{where} {what}"
+    for where, many in (
+        ("on", ("table", "shelf", "desk", "sofa", "chair", "bed", "window sill", "piano", "kitchen counter", "stairs")),
+        ("in", ("drawer", "car", "garage", "blue box", "kitchen", "cupboard", "basket", "bathroom", "cellar", "garden")),
+        ("under", ("bed", "mat", "sofa", "table", "pillow", "flower pot")),
+        ("behind", ("door", "lamp", "clock", "mirror", "curtain")),
+    )
+    for what in (f"the {name}" for name in many)
+)  # fmt: skip
+_WORDS = (
+    "lantern", "banana", "thunder", "velvet", "pepper", "rocket", "meadow", "copper", "tulip", "anchor", "pirate", "marble",
+    "comet", "walnut", "harbor", "puzzle", "cactus", "sunrise", "willow", "dragon", "pumpkin", "crystal", "feather", "maple",
+    "violin", "saddle", "bubble", "castle", "ginger", "falcon", "mirror", "island", "button", "cherry", "zebra", "magnet",
+    "candle", "planet", "turnip", "whistle", "blanket", "compass", "hammock", "acorn", "orbit", "pickle", "ribbon", "summit",
+)  # fmt: skip
+_DATES = (
+    "appointment",
+    "exam",
+    "job interview",
+    "dentist appointment",
+    "piano lesson",
+    "party",
+    "meeting",
+    "driving test",
+)
+_NOUNS = {"pet": _ANIMALS, "job": _JOBS, "friend": _PEOPLE, "keys": _THINGS, "day": _DATES}
+# Kinds whose questions could mean each other's answer are not told together.
+_ALIKE = ({"number", "age"}, {"number", "word"}, {"name", "friend"}, {"job", "hobby"})
+_VALUES = {
+    "name": _ALL_NAMES, "colour": tuple(COLOURS), "city": _ALL_CITIES, "food": _FOODS, "pet": _ALL_NAMES, "job": _JOBS,
+    "month": MONTHS, "age": tuple(map(str, range(5, 100))), "hobby": _HOBBIES, "friend": _ALL_NAMES, "keys": _SPOTS,
+    "word": _WORDS, "day": DAYS,
+}  # fmt: skip
+
+
 def words_of(rng: random.Random, kind: str) -> dict[str, str]:
     """Random content of a fact: x the value, n a noun and k the noun with its article."""
-    if kind in ("pet", "job"):
-        noun = rng.choice(ANIMALS if kind == "pet" else JOBS)
-        return {"x": rng.choice(_ALL_NAMES), "n": noun, "k": article(noun)}
-    if kind == "number":
-        return {"x": str(rng.randint(1, 10 ** rng.choice((2, 3, 4, 4)) - 1))}
-    options = {"name": _ALL_NAMES, "colour": tuple(COLOURS), "city": _ALL_CITIES, "food": FOODS}
-    return {"x": rng.choice(options[kind])}
+    noun = rng.choice(_NOUNS.get(kind, ("",)))
+    value = str(rng.randint(1, 10 ** rng.choice((2, 3, 4, 4)) - 1)) if kind == "number" else rng.choice(_VALUES[kind])
+    if kind == "job":
+        value = article(noun)
+    return {"x": value, "n": noun, "k": article(noun) if noun else ""}
 
 
 def fact(rng: random.Random, kind: str | None = None) -> Fact:
+    """A fact of a kind; one in ten was told wrong before, which `before` holds."""
     kind = kind or rng.choice(list(TOLD))
     how, words = TOLD[kind], words_of(rng, kind)
     keep = " ".join(words.values())
-    told = casual(rng, first_upper(how.told.draw(rng).format(**words)), frozenset(keep.lower().split()))
-    asked = said(rng, first_upper(how.asked.draw(rng).format(**words)), keep)
-    return Fact(
-        kind, Turn(told, first_upper(rng.choice(how.heard).format(**words))), Turn(asked, how.answer.format(**words))
-    )
+    kept = frozenset(keep.lower().split())
+    asked = Turn(said(rng, first_upper(how.asked.draw(rng).format(**words)), keep), how.answer.format(**words))
+    plain, before, heard = first_upper(PLAIN[kind].format(**words)) + ".", None, how.heard
+    told = casual(rng, first_upper(how.told.draw(rng).format(**words)), kept)
+    wrong = words | {k: v for k, v in words_of(rng, kind).items() if k == "x"}
+    if rng.random() < 0.1 and wrong["x"] != words["x"] and kind not in ("job", "keys"):
+        before = Turn(told_as(rng, kind, wrong), first_upper(rng.choice(heard).format(**wrong)))
+        told = CORRECTED.draw(rng).format(plain=PLAIN[kind].format(**words), x=words["x"], old=wrong["x"])
+        heard = HEARD_CORRECTION
+    elif rng.random() < 0.15:
+        told = " ".join(rng.sample((plain, rng.choice(AROUND)), 2))
+        told = told if rng.random() < 0.6 else f"{told} {rng.choice([a for a in AROUND if a not in told])}"
+    return Fact(kind, Turn(told, first_upper(rng.choice(heard).format(**words))), asked, plain, before)
+
+
+def told_as(rng: random.Random, kind: str, words: dict[str, str]) -> str:
+    """A fact as it is told."""
+    return first_upper(TOLD[kind].told.draw(rng).format(**words))
 
 
 def facts(rng: random.Random, count: int) -> list[Fact]:
     """Facts of different kinds, so that every question has one answer."""
-    return [fact(rng, kind) for kind in rng.sample(list(TOLD), count)]
+    kinds: list[str] = []
+    for kind in rng.sample(list(TOLD), len(TOLD)):
+        if len(kinds) < count and not any(kind in pair and pair & set(kinds) for pair in _ALIKE):
+            kinds.append(kind)
+    return [fact(rng, kind) for kind in kinds]
+
+
+def telling(rng: random.Random, kept: list[Fact]) -> list[Turn]:
+    """The turns that tell some facts: one by one, or sometimes all in one message."""
+    if len(kept) > 1 and rng.random() < 0.3 and not any(f.before for f in kept):
+        heard = ("Thank you, I will remember all of that.", "Got it, I will remember that.", "Nice to know, thank you!")
+        return [Turn(" ".join(f.plain for f in kept), rng.choice(heard))]
+    return [turn for f in kept for turn in ((f.before, f.told) if f.before else (f.told,))]
+
+
+def untold(rng: random.Random, known: frozenset[str] = frozenset()) -> Turn:
+    """A question for something that the user has not said."""
+    taken = known.union(*(pair for pair in _ALIKE if pair & known))
+    kind = rng.choice([k for k in UNTOLD if k not in taken])
+    what = UNTOLD[kind]
+    asked = said(rng, first_upper(TOLD[kind].asked.draw(rng).format(x="", n="", k="")))
+    return Turn(
+        asked, rng.choice((f"I don't know {what}. You have not told me.", "I don't know. You have not told me."))
+    )

@@ -6,20 +6,27 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
+from assets.training.chats.everyday import everyday_turn
 from assets.training.chats.facts import CAPITALS, DAYS, MONTHS, OPPOSITES, THINGS_OF_COLOUR
-from assets.training.chats.grammar import said
+from assets.training.chats.grammar import first_upper, said
 from assets.training.chats.refusals import NO_PICTURE, REFUSALS
 from assets.training.chats.small_talk import FEELING_QUESTIONS, FEELINGS, TALK
 from assets.training.chats.wording import ASKED, DIFFERENCES, PRODUCTS, SUMS
 from assets.training.documents import Turn
 from assets.training.material import FEW_WORDS, Material
-from assets.training.phrases import NUMBERS, article, vary
+from assets.training.phrases import NUMBERS, article
 
 # Shares of single questions.
 _SHARES = {
-    "talk": 14, "feeling": 6, "sum": 18, "capital": 9, "calendar": 7, "spell": 10, "opposite": 9, "define": 18, "sentence": 3,
-    "colour": 2, "no_picture": 5, "refusal": 15,
+    "talk": 12, "feeling": 4, "sum": 17, "capital": 9, "calendar": 7, "spell": 10, "opposite": 9, "define": 30, "sentence": 2,
+    "colour": 1, "no_picture": 5, "refusal": 14, "everyday": 10,
 }  # fmt: skip
+# Words that refusals are about: what they mean it can say.
+_BORDER = (
+    "program", "computer", "medicine", "doctor", "disease", "pain", "fever", "law", "lawyer", "contract", "tax", "money", "stock",
+    "news", "weather", "price", "president", "traffic", "language", "translation", "essay", "book", "music", "song", "alarm",
+    "letter", "hotel", "ticket", "picture", "photograph", "image", "drawing", "future", "secret", "election", "train", "code",
+)  # fmt: skip
 _PEOPLE = ("Tom", "Anna", "My sister", "The farmer", "A boy", "Ben", "My friend", "Grandma")
 _COUNTED = ("apples", "coins", "birds", "books", "cookies", "stamps", "balls", "cards", "eggs", "pencils", "flowers")
 
@@ -40,7 +47,7 @@ def sum_turn(rng: random.Random) -> Turn:
         first, second = NUMBERS[a], NUMBERS[b]
     words = {"a": first, "b": second}
     draw = rng.random()
-    if name != "times" and draw < 0.12:
+    if name != "times" and draw < 0.12 and min(a, b) > 1:
         kind = "story_sum" if name == "plus" else "story_minus"
         words |= {"things": rng.choice(_COUNTED), "who": rng.choice(_PEOPLE), "get": "get"}
         sign = "+" if name == "plus" else "-"
@@ -79,22 +86,44 @@ def common_words(material: Material) -> list[str]:
     return _common_words(tuple(material.nouns[:2000]), frozenset(material.glosses)) or list(material.glosses)
 
 
+@lru_cache(maxsize=2)
+def _noun_set(nouns: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(nouns)
+
+
 def define_turn(rng: random.Random, material: Material) -> Turn:
-    word = rng.choice(common_words(material) if rng.random() < 0.8 else list(material.glosses))
+    draw = rng.random()
+    border = [w for w in _BORDER if w in material.glosses] if draw < 0.04 else []
+    word = rng.choice(border or (common_words(material) if draw < 0.87 else list(material.glosses)))
     gloss = material.glosses[word]
-    if rng.random() < 0.3:
-        asked = _asked(rng, "define_noun", word, x=word, t=article(word))
+    counted = gloss.startswith(("a ", "an ", "any ", "someone ")) and not word.endswith(
+        ("s", "ness", "ment", "ity", "ion", "ance")
+    )
+    if rng.random() < 0.25 and word in _noun_set(tuple(material.nouns)):
+        asked = _asked(rng, "define_noun", word, x=word, t=article(word) if counted else word)
     else:
         asked = _asked(rng, "define", word, x=word)
     return Turn(asked, f"{word.capitalize()} means: {gloss}.")
 
 
+@lru_cache(maxsize=4)
+def _opposites(more: tuple[tuple[str, str], ...] = ()) -> list[tuple[str, str]]:
+    """One answer per word: what stands first in our own table counts, then what WordNet adds."""
+    known: dict[str, str] = {}
+    for table in (OPPOSITES, tuple((b, a) for a, b in OPPOSITES)):
+        for a, b in table:
+            known.setdefault(a, b)
+    own = set(known)
+    clear = [
+        (a, b)
+        for a, b in more
+        if not {a, b} & own and sum(x == a for x, _ in more) == 1 and (a.endswith(b) or b.endswith(a))
+    ]
+    return [*known.items()] if not more else clear or [*known.items()]
+
+
 def opposite_turn(rng: random.Random, material: Material) -> Turn:
-    table = material.opposites if material.opposites and rng.random() < 0.2 else OPPOSITES
-    pair = rng.choice(table)
-    a, b = pair if rng.random() < 0.5 or pair[0] in ("old", "light") else (pair[1], pair[0])
-    if any(x == a and y != b for x, y in OPPOSITES) and (a, b) not in OPPOSITES:
-        b = next(y for x, y in OPPOSITES if x == a)  # one answer per word
+    a, b = rng.choice(_opposites(tuple(material.opposites) if rng.random() < 0.1 else ()))
     return Turn(_asked(rng, "opposite", a, x=a), f"The opposite of {a} is {b}.")
 
 
@@ -128,12 +157,13 @@ def template_turn(rng: random.Random, material: Material) -> Turn:
         return Turn(said(rng, refused.asked.draw(rng).strip()), rng.choice(refused.answers))
     if kind == "talk":
         questions, answers = rng.choice(TALK)
-        return Turn(vary(rng, rng.choice(questions)), rng.choice(answers))
+        return Turn(said(rng, questions.draw(rng)), rng.choice(answers))
     if kind == "feeling":
         feeling = rng.choice(list(FEELINGS))
-        asked = rng.choice(FEELING_QUESTIONS).format(f=feeling)
-        return Turn(vary(rng, asked, frozenset({feeling})), rng.choice(FEELINGS[feeling]))
+        asked = FEELING_QUESTIONS.draw(rng).format(f=feeling)
+        return Turn(said(rng, first_upper(asked), feeling), rng.choice(FEELINGS[feeling]))
     makers: dict[str, Callable[[], Turn]] = {
+        "everyday": lambda: everyday_turn(rng),
         "colour": lambda: colour_turn(rng),
         "opposite": lambda: opposite_turn(rng, material),
         "spell": lambda: spell_turn(rng, material),

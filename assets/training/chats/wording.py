@@ -47,9 +47,9 @@ ASKED: dict[str, Forms] = {
         "How [much more|much bigger] is {a} than {b}?", "How far is it from {b} to {a}?", "What is left of {a} without {b}?",
     ),
     "story_sum": Forms.of(
-        "[I have|She has|Tom has|We have|My brother has|There are] {a} {things} [and|. Then] {get} {b} more. How many {things} are [there now|there in all|that|it now]?",
+        "[I have|We have] {a} {things}[ and|. Then I] get {b} more. How many {things} are [there now|there in all|that]?", "There are {a} {things}[ and|. Then] {b} more [come|are added]. How many {things} are [there now|there in all|that]?", "[She|Tom|My brother] has {a} {things} and [gets|finds|buys] {b} more. How many {things} are [there now|there in all|that]?",
         "{who} had {a} {things} and [found|bought|got|was given] {b} more. How many {things} does {who} have [now|in total|in all]?",
-        "[In one box are|One bag has|On the table are] {a} {things} and in the other [are|is] {b}. How many {things} [together|in all|altogether]?",
+        "[In one box are|One bag has|On the table are] {a} {things} and in the other are {b}. How many {things} [together|in all|altogether]?",
         "{a} {things} plus {b} {things}[?| makes how many?| is how many {things}?]",
     ),
     "story_minus": Forms.of(
@@ -69,7 +69,7 @@ ASKED: dict[str, Forms] = {
         "[In|] {x}, [which city|what city|what] is the capital?", "The [capital|capital city] of {x} is [called what|which|what]?",
         "For a quiz: [what is |][the |]capital of {x}[?|]", "[Geography question|Quiz]: [the |]capital of {x}?", "If I go to {x}, what is the capital there?",
         "Which city is the seat of [the government of {x}|government in {x}]?", "I am travelling to {x}. What is [its|the] capital[ city|]?",
-        "[Where|In which city] is the capital of {x}[?| located?]", "What [capital|capital city] does {x} have?", "{x} has which capital?",
+        "[What is|Which city is] the capital[ city|] in {x}?", "What [capital|capital city] does {x} have?", "{x} has which capital?",
     ),
     "country": Forms.of(
         "[Which|What] country has [the capital {x}|{x} as its capital|{x} for a capital]?", "{x} is the capital of [which country|what country|what|which place]?",
@@ -108,7 +108,7 @@ ASKED: dict[str, Forms] = {
         "[What is|What's|Show me|Give me|Tell me|I need|I forgot|Remind me of] the [correct |right |]spelling of [the word |]{x}[?|]", "{x} - how is it [spelled|spelt]?",
         "[Write|Say|Type|Give me|Read out] [the word |]{x} [letter by letter|one letter at a time|in single letters|with a dash between the letters|letter for letter][.|, please.]",
         "[Break|Split|Cut|Take apart] [the word |]{x} [into letters|into its letters|into single letters][.|]", "[Tell me|List|Give me|Name|Say|Show me] the letters [of|in] [the word |]{x}[.|, please.]",
-        "[I don't know|I forgot|I'm not sure|I can't remember|Help me, I don't know] how [to spell|{x} is spelled and how to write] {x}.", "The word {x}: [how is it spelled|spelling|which letters]?",
+        "[I don't know|I forgot|I'm not sure|I can't remember|Help me, I don't know] how [to spell {x}|to write {x}|{x} is spelled].", "The word {x}: [how is it spelled|spelling|which letters]?",
         "Letter by letter: {x}", "{x}, [letter by letter|one letter at a time|spelled out][, please|]", "What does {x} look like letter by letter?", "Spell it for me: {x}",
     ),
     "opposite": Forms.of(
