@@ -6,7 +6,7 @@ The prompt form is the chat template's: <|bos|> (<|system|> text <|eos|>) then p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from PIL import Image
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from assets.training.model.sight import PATCH, PATCH_VALUES
 from assets.training.model.twin import TokenRows
@@ -219,20 +218,3 @@ def pack_all(documents: Iterable[Encoded], row_tokens: int) -> TokenRows:
         while not packer.add(row, made):
             row += 1
     return packer.finish()
-
-
-def join(parts: Sequence[TokenRows]) -> TokenRows:
-    """One batch from several with equal row lengths; picture slots are moved along."""
-    total = sum(p.patches.shape[0] for p in parts) * ROW_PATCHES // 4
-    slots: list[Tensor] = []
-    before = 0
-    for part in parts:
-        newline = part.patches.shape[0] * ROW_PATCHES // 4
-        moved = torch.where(part.slot == newline, total, part.slot + before)
-        slots.append(torch.where(part.slot < 0, part.slot, moved))
-        before += newline
-    stack: Callable[[str, int], Tensor] = lambda name, dim: torch.cat([getattr(p, name) for p in parts], dim)  # noqa: E731
-    return TokenRows(
-        stack("ids", 0), stack("weight", 0), stack("positions", 1), stack("document", 0), torch.cat(slots),
-        stack("patches", 0), stack("picture", 0), stack("place", 0),
-    )  # fmt: skip

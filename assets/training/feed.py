@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from assets.training.chats.mix import Chat, chat_document, long_document, read_chats, template_document
+from assets.training.chats.mix import Chat, chat_document, long_document, read_lines, template_document
 from assets.training.documents import ROW_PATCHES, Document, Encoded, Encoder, Packer
 from assets.training.material import Material
 from assets.training.model.twin import TokenRows
@@ -63,9 +63,7 @@ class Chats(Sequence[Chat]):
     process."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        lines: list[bytes] = []
-        for path in files:
-            lines += [json.dumps(chat).encode() for chat in read_chats(path)]
+        lines = [line for path in files for line in read_lines(path)]
         self._ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
         self._bytes = b"".join(lines)
 

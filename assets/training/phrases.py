@@ -45,6 +45,13 @@ def british(text: str) -> str:
     return text
 
 
+def british_half(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> str:
+    """British in one half of the cases, American in the other; a word that is asked for stays as it is."""
+    if rng.random() < 0.5:
+        text = " ".join(w if _plain(w) in keep else british(w) for w in text.split(" "))
+    return text
+
+
 def _plain(word: str) -> str:
     """Without its punctuation, in small letters."""
     return word.strip(".,:;?!()\"'").lower()
@@ -55,11 +62,12 @@ def _each(text: str, keep: frozenset[str], change: str) -> str:
     return " ".join(w if _plain(w) in keep else str(getattr(w, change)()) for w in text.split(" "))
 
 
-def _lower_first(text: str) -> str:
-    return text if text[:2] in ("I ", "I'") else text[:1].lower() + text[1:]
+def first_lower(text: str) -> str:
+    """A sentence to go on with; "I" and names like "TV" stay."""
+    return text if text[:2] in ("I ", "I'") or text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
-def upper_first(text: str) -> str:
+def first_upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -104,16 +112,15 @@ def slipped(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -
 
 def vary(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> str:
     """A random way to say it; half of the time the plain one. `keep`: words that carry the meaning."""
-    if rng.random() < 0.5:
-        text = " ".join(w if _plain(w) in keep else british(w) for w in text.split(" "))
+    text = british_half(rng, text, keep)
     draw, opening = rng.random(), text.split(" ")[0].lower()
     if draw < 0.12 and text.endswith("?") and opening in _WH | _VERBS:
         frames = _ASIDE if opening in _VERBS or rng.random() < 0.5 else _BEFORE
-        text = rng.choice(frames).format(_lower_first(text))
+        text = rng.choice(frames).format(first_lower(text))
     elif draw < 0.22:
-        text = _lower_first(text).rstrip("?.!")
+        text = first_lower(text).rstrip("?.!")
     elif draw < 0.28:
-        text = _lower_first(text)
+        text = first_lower(text)
     elif draw < 0.34:
         text = text.rstrip("?.!")
     elif draw < 0.4:
@@ -125,7 +132,7 @@ def vary(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> s
     elif draw < 0.47:
         text = text.replace(", ", " ").replace(": ", " ")
     elif draw < 0.85:
-        text = upper_first(text)
+        text = first_upper(text)
     if rng.random() < 0.15:
         text = slipped(rng, text, keep)
     return text
@@ -133,7 +140,7 @@ def vary(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> s
 
 def follow_up(rng: random.Random, text: str) -> str:
     """As a later turn of a conversation opens."""
-    return rng.choice(_FOLLOW).format(_lower_first(text))
+    return rng.choice(_FOLLOW).format(first_lower(text))
 
 
 def article(noun: str) -> str:

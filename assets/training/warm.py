@@ -20,8 +20,8 @@ from dataclasses import replace
 import torch
 from torch._dynamo.utils import counters
 
-from assets.training.documents import ROW_PATCHES
-from assets.training.feed import TINY_PLAN, BatchSize, Plan
+from assets.training.documents import ANSWER_WEIGHT, ROW_PATCHES
+from assets.training.feed import TINY_PLAN, BatchSize, Plan, SharedBatch
 from assets.training.model.optimizer import Optimizer
 from assets.training.model.twin import Stage, TokenRows, Twin
 from assets.training.shape import SHAPES, Shape
@@ -34,19 +34,17 @@ KINDS |= {"short-sparse": ((False, True, False),), "long-sparse": ((True, True, 
 
 def batch(size: BatchSize, shape: Shape) -> TokenRows:
     """Random content in the sizes and types of the feeder."""
-    rows, patch_rows = size.rows * size.parts, size.patch_rows * size.parts
-    text, patches = (rows, size.tokens), (patch_rows, ROW_PATCHES)
-    slots = patch_rows * ROW_PATCHES // 4 + 1
-    return TokenRows(
-        ids=torch.randint(shape.vocab, text, dtype=torch.int16),
-        weight=torch.full(text, 10, dtype=torch.uint8),
-        positions=torch.arange(size.tokens, dtype=torch.int16).expand(3, *text).contiguous(),
-        document=torch.arange(size.tokens, dtype=torch.int16).div(256, rounding_mode="floor").expand(text).contiguous(),
-        slot=torch.randint(-slots, slots, text, dtype=torch.int32).clamp_min(-1),
-        patches=torch.randint(256, (*patches, 768), dtype=torch.uint8),
-        picture=torch.zeros(patches, dtype=torch.int16),
-        place=torch.randint(1, 16, (*patches, 4), dtype=torch.uint8),
-    )
+    rows = SharedBatch(size).take(pinned=False)
+    order = torch.arange(size.tokens)
+    slots = rows.patches.shape[0] * ROW_PATCHES // 4 + 1
+    rows.ids.random_(shape.vocab)
+    rows.weight.fill_(ANSWER_WEIGHT)
+    rows.positions.copy_(order)
+    rows.document.copy_(order // 256)
+    rows.slot.random_(-slots, slots).clamp_min_(-1)
+    rows.patches.random_(256)
+    rows.place.random_(1, 16)
+    return rows
 
 
 def few_layers(shape: Shape) -> Shape:

@@ -141,8 +141,8 @@ def _spread(facts: OnGpu, room: int, ram_room: int) -> ExpertPlan:
         if on_the_way > ram_room:
             raise DoesNotFit(
                 f"This model needs {gib_needed(on_the_way)} of RAM for experts on their way to the GPU, but only "
-                f"{gib_allowed(ram_room)} "
-                "may be used; close other programs, allow a larger --ram-budget, or choose a smaller model."
+                f"{gib_allowed(ram_room)} may be used; close other programs, allow a larger --ram-budget, "
+                "or choose a smaller model."
             )
         slabs = (ram_room - on_the_way) // slab
         in_ram = slabs * each

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from tokenizers import Tokenizer
 
-from assets.training.documents import Document, Encoder, Turn, join, pack_all
+from assets.training.documents import Document, Encoder, Packer, Turn, pack_all
 from assets.training.export import load_values, logical_values, stored_tensors, write_checkpoint
+from assets.training.feed import BatchSize, SharedBatch
 from assets.training.model.quantize import pack_mxfp4, pack_mxfp8, round_mxfp4
 from assets.training.model.twin import Stage, Twin
 from assets.training.shape import SHAPES, TINY
@@ -106,13 +107,18 @@ def test_joined_batches_compute_what_their_parts_compute(exported: tuple[Twin, P
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     rng = torch.Generator().manual_seed(2)
     encoder = Encoder(tokenizer, TINY)
-    parts = []
-    for sizes in (SIZES[:2], SIZES[2:5]):
-        pictures = [Image.fromarray(_noise(rng, w, h), "RGB") for w, h in sizes]
-        parts.append(pack_all([encoder.encode(Document((Turn("a", "b", (p,)),))) for p in pictures], 192))
+    size = BatchSize(rows=3, tokens=192, patch_rows=3, parts=2)
+    parts, batch = [], SharedBatch(size)
+    for number, sizes in enumerate((SIZES[:2], SIZES[2:5])):
+        packer = Packer(size.rows, size.tokens, size.patch_rows)
+        for row, (width, height) in enumerate(sizes):
+            picture = Image.fromarray(_noise(rng, width, height), "RGB")
+            assert packer.add(row, encoder.encode(Document((Turn("a", "b", (picture,)),))))
+        parts.append(packer.finish())
+        batch.put(number, parts[-1])
     with torch.no_grad():
         apart = torch.cat([model.hidden(p.to("cpu"), Stage(True), torch.float32)[0] for p in parts])
-        together = model.hidden(join(parts).to("cpu"), Stage(True), torch.float32)[0]
+        together = model.hidden(batch.take(pinned=False).to("cpu"), Stage(True), torch.float32)[0]
     assert (apart - together).abs().max() < 1e-5
 
 

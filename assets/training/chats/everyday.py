@@ -1,13 +1,12 @@
 """Small facts of everyday life: tables, and patterns to ask for them."""
 
-# ruff: noqa: E501  A row of a table is one line.
 from __future__ import annotations
 
 import random
 
-from assets.training.chats.grammar import Forms, first_upper, said
+from assets.training.chats.grammar import Forms, said
 from assets.training.documents import Turn
-from assets.training.phrases import article, plural
+from assets.training.phrases import article, first_upper, plural
 
 # Animal: (sound, what it eats, where it lives, legs, young one); an empty word is not asked for.
 CREATURES = {

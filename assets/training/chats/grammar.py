@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 from assets.training.heldout.reserved import is_free
-from assets.training.phrases import british, misspelt, vary
+from assets.training.phrases import british_half, first_lower, misspelt, vary
 
 _QUESTION_WORDS = ("What", "Which", "How", "Who", "Where", "When", "Why", "At", "In", "On", "Of")
 
@@ -33,33 +33,36 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _sequence(text: str) -> Iterator[str]:
+def _bracket(text: str) -> tuple[str, str, str] | None:
+    """What is before, in and after the first bracket, or None without any."""
     start = text.find("[")
-    if start < 0:
-        yield text
-        return
-    depth, end = 0, start
-    for end in range(start, len(text)):
+    depth = 0
+    for end in range(start, len(text)) if start >= 0 else ():
         depth += (text[end] == "[") - (text[end] == "]")
         if depth == 0:
-            break
-    for inner in _alternatives(text[start + 1 : end]):
-        for rest in _sequence(text[end + 1 :]):
-            yield text[:start] + inner + rest
+            return text[:start], text[start + 1 : end], text[end + 1 :]
+    assert start < 0, f"an open bracket in {text!r}"
+    return None
+
+
+def _sequence(text: str) -> Iterator[str]:
+    found = _bracket(text)
+    if found is None:
+        yield text
+        return
+    before, inside, after = found
+    for inner in _alternatives(inside):
+        for rest in _sequence(after):
+            yield before + inner + rest
 
 
 def count(pattern: str) -> int:
     """How many sentences a pattern stands for, equal ones counted apart."""
     total = 0
     for text in _split(pattern):
-        product, depth, start = 1, 0, 0
-        for at, letter in enumerate(text):
-            if letter == "[":
-                start = at + 1 if depth == 0 else start
-                depth += 1
-            elif letter == "]":
-                depth -= 1
-                product *= count(text[start:at]) if depth == 0 else 1
+        product, rest = 1, text
+        while (found := _bracket(rest)) is not None:
+            product, rest = product * count(found[1]), found[2]
         total += product
     return total
 
@@ -67,13 +70,8 @@ def count(pattern: str) -> int:
 def one(rng: random.Random, pattern: str) -> str:
     """One sentence of a pattern; every alternative of a bracket is as likely."""
     text = rng.choice(_split(pattern))
-    while (start := text.find("[")) >= 0:
-        depth, end = 0, start
-        for end in range(start, len(text)):
-            depth += (text[end] == "[") - (text[end] == "]")
-            if depth == 0:
-                break
-        text = text[:start] + one(rng, text[start + 1 : end]) + text[end + 1 :]
+    while (found := _bracket(text)) is not None:
+        text = found[0] + one(rng, found[1]) + found[2]
     return text
 
 
@@ -103,15 +101,6 @@ class Forms(tuple[str, ...]):
         return text
 
 
-def first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def first_lower(text: str) -> str:
-    """A sentence to go on with; "I" and names like "TV" stay."""
-    return text if text[:2] in ("I ", "I'") or text[1:2].isupper() else text[:1].lower() + text[1:]
-
-
 def casual(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> str:
     """Haste and slips of the finger, but nothing polite: for statements, greetings and half sentences."""
     draw = rng.random()
@@ -133,10 +122,3 @@ def said(rng: random.Random, text: str, keep: str = "") -> str:
         text = text.replace(", please", "")
     whole = text.startswith(_QUESTION_WORDS) and text.endswith("?") and not {".", ":", ","} & set(text[:-1])
     return vary(rng, text, kept) if whole else casual(rng, british_half(rng, text, kept), kept)
-
-
-def british_half(rng: random.Random, text: str, keep: frozenset[str] = frozenset()) -> str:
-    """American in one half of the cases, British in the other; a word that is asked for stays as it is."""
-    if rng.random() < 0.5:
-        return text
-    return " ".join(w if w.strip(".,:;?!\"'").lower() in keep else british(w) for w in text.split(" "))

@@ -21,13 +21,18 @@ _SYSTEM = (
 )  # fmt: skip
 
 
-def read_chats(path: Path) -> list[Chat]:
-    """Chats of the sampler or the filter (one JSON list per line, xz or gzip) or of an older single JSON file (.json.xz)."""
+def read_lines(path: Path) -> list[bytes]:
+    """Chats of the sampler or the filter (one JSON list per line, xz or gzip) or of an older single JSON file (.json.xz),
+    each as JSON."""
     unpack = lzma.open if path.suffix == ".xz" else gzip.open
-    with unpack(path, "rt", encoding="utf-8") as file:
+    with unpack(path, "rb") as file:
         if path.name.endswith(".json.xz"):
-            return [[text for pair in chat for text in pair] for chat in json.load(file)]
-        return [json.loads(line) for line in file]
+            return [json.dumps([text for pair in chat for text in pair]).encode() for chat in json.load(file)]
+        return file.read().splitlines()
+
+
+def read_chats(path: Path) -> list[Chat]:
+    return [json.loads(line) for line in read_lines(path)]
 
 
 def chat_document(chat: Chat) -> Document:

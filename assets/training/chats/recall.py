@@ -6,10 +6,10 @@ import random
 from typing import NamedTuple
 
 from assets.training.chats.facts import ANIMALS, CAPITALS, CITIES, DAYS, FOODS, JOBS, MONTHS, NAMES
-from assets.training.chats.grammar import casual, first_upper, said
+from assets.training.chats.grammar import casual, said
 from assets.training.chats.told import AROUND, CORRECTED, HEARD_CORRECTION, PLAIN, TOLD, UNTOLD
 from assets.training.documents import Turn
-from assets.training.phrases import article
+from assets.training.phrases import article, first_upper
 from assets.training.pictures.canvas import COLOURS
 
 

@@ -1,6 +1,5 @@
 """Greetings, feelings, likes and who the model is: patterns of what is said, and the answers."""
 
-# ruff: noqa: E501  A pattern is one line, however many ways it has to say a thing.
 from __future__ import annotations
 
 from assets.training.chats.grammar import Forms

@@ -8,13 +8,13 @@ from functools import lru_cache
 
 from assets.training.chats.everyday import everyday_turn
 from assets.training.chats.facts import CAPITALS, DAYS, MONTHS, OPPOSITES, THINGS_OF_COLOUR
-from assets.training.chats.grammar import first_upper, said
+from assets.training.chats.grammar import said
 from assets.training.chats.refusals import NO_PICTURE, REFUSALS
 from assets.training.chats.small_talk import FEELING_QUESTIONS, FEELINGS, TALK
 from assets.training.chats.wording import ASKED, DIFFERENCES, PRODUCTS, SUMS
 from assets.training.documents import Turn
 from assets.training.material import FEW_WORDS, Material
-from assets.training.phrases import NUMBERS, article
+from assets.training.phrases import NUMBERS, article, first_upper
 
 # Shares of single questions.
 _SHARES = {

@@ -1,6 +1,5 @@
 """How facts about the user are told, heard and asked for."""
 
-# ruff: noqa: E501  A pattern is one line, however many ways it has to say a thing.
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -51,19 +51,6 @@ class TokenRows:
             moved[name] = moved[name].long()
         moved["weight"] = moved["weight"].float() / 10
         return TokenRows(**moved)
-
-    def pinned(self) -> TokenRows:
-        """In memory from which a GPU copies without waiting."""
-        return TokenRows(**{f.name: getattr(self, f.name).pin_memory() for f in fields(self)})
-
-    def part(self, first: int, last: int) -> TokenRows:
-        """Some of the rows, with all pictures."""
-        cut = {
-            f.name: getattr(self, f.name)[first:last]
-            for f in fields(self)
-            if f.name in ("ids", "weight", "document", "slot")
-        }
-        return replace(self, positions=self.positions[:, first:last], **cut)
 
 
 class Losses(NamedTuple):

@@ -13,6 +13,7 @@ from random import Random
 
 from assets.training.chats.grammar import every
 from assets.training.heldout.reserved import is_free
+from assets.training.phrases import first_upper
 
 WORDS = {
     "colour": "color|hue|shade|tint",
@@ -282,10 +283,6 @@ def _expand(text: str) -> list[str]:
     return every(text.replace("(", "[").replace(")", "]"))
 
 
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _line(line: str) -> tuple[str, ...]:
     """The sentences a line stands for, at most _MOST of them, always the same ones."""
     chance = Random(line)
@@ -296,7 +293,7 @@ def _line(line: str) -> tuple[str, ...]:
         cores, frames = _expand(core), [f for frame in FRAMES[mark] for f in _expand(frame)]
         pairs = [(c, f) for c in cores for f in frames]
         chosen = pairs if len(pairs) <= 2 * _MOST else chance.sample(pairs, 2 * _MOST)
-        made = [f.replace("{}", c) if f[:2] == "{}" else _upper(f.replace("{}", c)) for c, f in chosen]
+        made = [f.replace("{}", c) if f[:2] == "{}" else first_upper(f.replace("{}", c)) for c, f in chosen]
     made = [text for text in dict.fromkeys(made) if is_free(text)]
     return tuple(made if len(made) <= _MOST else chance.sample(made, _MOST))
 
