@@ -289,7 +289,7 @@ class Trainer:
         )
 
 
-def main(arguments: list[str] | None = None) -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m assets.training.train", description=__doc__)
     parser.add_argument("work", type=Path, help="folder of the sources and tokenizer stages")
     parser.add_argument("run", type=Path, help="folder for weights and the log")
@@ -309,7 +309,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    Trainer(parser.parse_args(arguments)).train()
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    Trainer(parser().parse_args(arguments)).train()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -52,6 +54,23 @@ def few_layers(shape: Shape) -> Shape:
     return replace(shape, layers=3, index_layers=(0, 1), vision_layers=1)
 
 
+@contextmanager
+def waiting_is_told(device: str) -> Iterator[None]:
+    """Names every place that makes the processor wait for the GPU; once all is compiled there should be none."""
+    if device != "cuda":
+        yield
+        return
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        yield
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    for place in sorted({f"{w.filename}:{w.lineno}" for w in told if "synchroniz" in str(w.message)}):
+        print("waits for the GPU:", place, flush=True)
+
+
 def warm(kind: str, name: str, device: str, steps: int, backend: str = "inductor") -> dict[str, float]:
     """Some steps of every stage in `kind`; seconds, and what the caches did."""
     begun = time.monotonic()
@@ -62,21 +81,21 @@ def warm(kind: str, name: str, device: str, steps: int, backend: str = "inductor
     optimizer = Optimizer(model, fused=device == "cuda")
     found: dict[str, float] = {}
     for long, sparse, quantized in KINDS[kind]:
-        rows = batch(plan.long if long else plan.short, shape)
+        rows = batch(plan.long if long else plan.short, shape).to(device)
         stage = Stage(sparse, quantized, INDEX_ROWS[long])
-        moved = rows.to(device)
-        for number in range(steps):
-            if device == "cuda" and number == 1:  # all is compiled: from now on nothing may wait for the GPU
-                torch.cuda.synchronize()
-                torch.cuda.set_sync_debug_mode("warn")
-            losses = model.losses(moved, stage, dtype)
+
+        def step(rows: TokenRows = rows, stage: Stage = stage) -> None:
+            losses = model.losses(rows, stage, dtype)
             (losses.cross_entropy / losses.weight + losses.index).backward()
             optimizer.step(1e-4)
             model.zero_grad(set_to_none=True)
-        if device == "cuda":
-            torch.cuda.set_sync_debug_mode("default")
-            torch.cuda.synchronize()
-            found["gigabytes"] = round(torch.cuda.max_memory_allocated() / 1e9, 1)
+
+        step()
+        with waiting_is_told(device):
+            for _ in range(steps):
+                step()
+    if device == "cuda":
+        found["gigabytes"] = round(torch.cuda.max_memory_allocated() / 1e9, 1)
     for group in ("inductor", "aot_autograd"):
         found |= {k: v for k, v in counters[group].items() if "cache" in k}
     return {"graphs": counters["stats"]["unique_graphs"], **found, "seconds": round(time.monotonic() - begun, 1)}
@@ -85,12 +104,11 @@ def warm(kind: str, name: str, device: str, steps: int, backend: str = "inductor
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m assets.training.warm", description=__doc__)
     parser.add_argument("--shape", choices=tuple(SHAPES), default="full")
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="after the one that compiles")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--kind", choices=tuple(KINDS), help="only this one, in this process")
     wishes = parser.parse_args(arguments)
     if wishes.kind is not None:
-        warnings.simplefilter("always")
         print(wishes.kind, json.dumps(warm(wishes.kind, wishes.shape, wishes.device, wishes.steps)), flush=True)
         return
     common = ["--shape", wishes.shape, "--steps", str(wishes.steps), "--device", wishes.device]
