@@ -6,7 +6,7 @@ import colorsys
 import io
 import math
 import random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
 
@@ -61,9 +61,9 @@ def jitter(rng: random.Random, colour: Colour, amount: int = 20) -> Colour:
 
 def tone(rng: random.Random, name: str, against: Colour | None = None) -> Colour:
     """A colour of this name, half of the time near the usual one, and visible on `against`."""
-    made = jitter(rng, COLOURS[name])
-    for _ in range(4):
-        if rng.random() < 0.6:
+    made = COLOURS[name]
+    for _ in range(6):
+        if rng.random() < 0.6 or name == "gray":  # jitter would give gray a tint
             hue, full, light = (rng.uniform(*span) for span in _TONES[name])
             r, g, b = colorsys.hsv_to_rgb(hue % 360 / 360, full / 100, light / 100)
             made = round(r * 255), round(g * 255), round(b * 255)
@@ -76,7 +76,7 @@ def tone(rng: random.Random, name: str, against: Colour | None = None) -> Colour
 
 def far(one: Colour, other: Colour) -> bool:
     """Whether one can be seen on the other."""
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 110
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 140
 
 
 def shaded(colour: Colour, part: float) -> Colour:
@@ -96,7 +96,7 @@ def background(rng: random.Random, avoid: set[str]) -> tuple[str, Colour]:
     """A colour name that is not in `avoid`, mostly white."""
     plain = [n for n in COLOURS if n not in avoid]
     name = "white" if "white" in plain and rng.random() < 0.4 else rng.choice(plain)
-    return name, tone(rng, name) if rng.random() < 0.5 else jitter(rng, COLOURS[name], 8)
+    return name, tone(rng, name) if rng.random() < 0.5 or name == "gray" else jitter(rng, COLOURS[name], 8)
 
 
 def _corners(
@@ -110,7 +110,7 @@ def _corners(
     return made
 
 
-Draw = ImageDraw.ImageDraw
+Draw: TypeAlias = ImageDraw.ImageDraw
 Points = list[tuple[float, float]]
 
 
