@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from assets.training.card import write_card
@@ -23,7 +25,7 @@ from assets.training.model.twin import Twin
 from assets.training.shape import SHAPES, Shape, preprocessor_config
 from engine.checkpoint.directory import INDEX_FILE, Checkpoint
 from engine.checkpoint.writer import write_tensors
-from engine.families.hy_v4 import FAMILY
+from engine.families.hy_v4 import FAMILY, parse
 from engine.model.loader import declare, disk_name, match_tensors
 
 MOST_BYTES = 40_000_000  # of the whole directory
@@ -111,9 +113,12 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_values(path: Path, model: Twin) -> None:
-    """Read a checkpoint of this shape into the twin, as the engine reads it; proves that every tensor is used."""
-    checkpoint, spec = Checkpoint(path), model.shape.spec()
-    report = match_tensors(checkpoint, FAMILY, spec)
+    """Read a checkpoint of this shape into the twin, as the engine reads it; proves that every tensor is used.
+
+    Its grid of places in a picture may have another size: it is stretched.
+    """
+    checkpoint = Checkpoint(path)
+    report = match_tensors(checkpoint, FAMILY, parse(checkpoint.config))
     report.require_complete(checkpoint)
     values = {name: stored.decode(torch.float32) for name, stored in report.found.items()}
     state: dict[str, Tensor] = {name: v for name, v in values.items() if not _EXPERT.fullmatch(name)}
@@ -122,7 +127,18 @@ def load_values(path: Path, model: Twin) -> None:
         both = [torch.cat([values[f"{base}.{e}.gate"], values[f"{base}.{e}.up"]]) for e in numbers]
         state[f"{base}.gate_up"] = torch.stack(both)
         state[f"{base}.down"] = torch.stack([values[f"{base}.{e}.down"] for e in numbers])
+    state["vision.positions"] = stretched(state["vision.positions"], model.vision.side)
     model.load_state_dict(state)
+
+
+def stretched(positions: Tensor, side: int) -> Tensor:
+    """Learned places [1 + n * n, width] on a grid of side * side."""
+    old = math.isqrt(len(positions) - 1)
+    if old == side:
+        return positions
+    grid = positions[1:].T.unflatten(1, (old, old)).unsqueeze(0)
+    wide = F.interpolate(grid, (side, side), mode="bilinear")[0].flatten(1).T
+    return torch.cat([positions[:1], wide])
 
 
 def load_run(path: Path) -> tuple[Twin, dict[str, Any]]:

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any, overload
@@ -53,6 +53,10 @@ class Plan:
     long_every: int = 10  # each so many steps one batch has long rows
     picture_share: float = 0.6
     template_share: float = 0.35  # of what is not a picture; the rest are teacher chats
+
+    def of_parts(self, parts: int) -> Plan:
+        """Smaller or larger batches of the same."""
+        return replace(self, short=replace(self.short, parts=parts), long=replace(self.long, parts=parts))
 
 
 TINY_PLAN = Plan(BatchSize(2, 384, 3, 1), BatchSize(1, 768, 3, 1), long_every=4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.families.hy_v4 import parse
@@ -104,7 +104,9 @@ TINY = Shape(
     index_topk=32, index_layers=(0, 1), rope_sections=(4, 2, 2), vision_hidden=64, vision_width=64, vision_layers=2,
     vision_heads=2,
 )  # fmt: skip
-SHAPES = {"full": Shape(), "tiny": TINY}
+# The text model as shipped with a smaller vision tower: what the first trial had, so that its weights can be trained on.
+SMALL_EYES = replace(Shape(), vision_hidden=192, vision_width=768, vision_layers=6, vision_heads=6)
+SHAPES = {"full": Shape(), "small-eyes": SMALL_EYES, "tiny": TINY}
 
 
 def preprocessor_config() -> dict[str, Any]:

@@ -116,15 +116,16 @@ def on_cpu(value: Any) -> Any:
 
 
 class Trainer:
-    """One run. `device` "cuda" compiles and uses bf16 activations; "cpu" is for tests."""
+    """One run, on a GPU compiled and with bf16 activations. On a CPU that is slow to start: `fast` asks for it."""
 
     def __init__(self, wishes: argparse.Namespace) -> None:
         self.begun = self.saved_at = time.monotonic()
         self.wishes = wishes
         self.cuda = wishes.device == "cuda"
-        self.dtype = torch.bfloat16 if self.cuda else torch.float32
+        fast = self.cuda or wishes.fast
+        self.dtype = torch.bfloat16 if fast else torch.float32
         torch.manual_seed(wishes.seed)
-        plan = Plan() if wishes.shape == "full" else TINY_PLAN
+        plan = TINY_PLAN if wishes.shape == "tiny" else Plan().of_parts(wishes.parts)
         shape = SHAPES[wishes.shape]
         saved = self._saved()
         self.progress = Progress(**saved["progress"]) if saved else Progress()
@@ -144,13 +145,14 @@ class Trainer:
         if saved:
             self.optimizer.load(saved["optimizer"])
             self.average.load(saved["ema"])
-        if self.cuda:
+        if fast:
             self.model.compile()
         moe = [layer.mlp for layer in self.model.layers if isinstance(layer.mlp, MixtureOfExperts)]  # type: ignore[union-attr]
         self.biases = [m.router.bias for m in moe]
         held = [c for p in wishes.held for c in read_chats(p)]
         documents = held_documents(DataMaker(wishes.work, shape, plan, [], 7), held, wishes.held_pictures)
         self.held = {name: list(self._held_rows(made, plan.short.tokens)) for name, made in documents.items()}
+        self.feeder.lower_chats(wishes.chat_share)
         self.saver, self.window = Saver(wishes.run), Window(wishes.device)
 
     def _held_rows(self, made: list[Encoded], tokens: int) -> Iterator[TokenRows]:
@@ -194,7 +196,8 @@ class Trainer:
         return (self.seconds_before + time.monotonic() - self.begun) / self.wishes.total_seconds
 
     def stage(self, long: bool, part: float) -> Stage:
-        return Stage(part >= SPARSE_FROM, part >= QUANTIZED_FROM, INDEX_ROWS[long])
+        rows = max(1, INDEX_ROWS[long] * self.wishes.parts // 16)
+        return Stage(part >= self.wishes.sparse_from, part >= self.wishes.quantized_from, rows)
 
     def step(self, long: bool, rows: TokenRows) -> None:
         """Nothing here waits for the GPU."""
@@ -254,7 +257,7 @@ class Trainer:
         else:
             progress.stale += 1
         if progress.stale >= PATIENCE:
-            self.feeder.lower_chats(0.2)
+            self.feeder.lower_chats(min(0.2, self.wishes.chat_share))
 
     def _show(self, entry: dict[str, Any]) -> None:
         print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in entry.items()}), flush=True)
@@ -301,11 +304,20 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=540, help="of this start; saving takes some more")
     parser.add_argument("--save-seconds", type=float, default=75, help="between saves")
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument(
+        "--sparse-from", type=float, default=SPARSE_FROM, help="part of the run; 0 for weights trained so"
+    )
+    parser.add_argument("--quantized-from", type=float, default=QUANTIZED_FROM, help="part of the run")
+    parser.add_argument("--parts", type=int, default=16, help="of 4096 tokens in a batch")
+    parser.add_argument(
+        "--chat-share", type=float, default=1.0, help="of the teacher chats, the others become templates"
+    )
+    parser.add_argument("--fast", action="store_true", help="compile and compute in bfloat16 on a CPU, too")
     parser.add_argument("--every", type=int, default=200, help="steps between log lines")
     parser.add_argument("--chats", type=Path, nargs="*", default=[])
     parser.add_argument("--held", type=Path, nargs="*", default=[])
     parser.add_argument("--held-pictures", type=int, default=200)
-    parser.add_argument("--init", type=Path, help="start from an exported checkpoint of the same shape")
+    parser.add_argument("--init", type=Path, help="start from an exported checkpoint; the tokenizer must be its own")
     parser.add_argument("--processes", type=int, default=15)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,6 +126,30 @@ def test_a_restart_continues_optimizer_average_and_history(work: Path, tmp_path:
     assert averaged["model"].keys() == saved["model"].keys() and averaged["history"] == saved["history"]
     assert torch.equal(averaged["model"]["norm"], saved["ema"]["values"]["norm"])
     assert not torch.equal(averaged["model"]["head"], saved["model"]["head"])
+
+
+def test_a_start_from_weights_that_know_the_index_is_sparse_at_once(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: list[Stage] = []
+    real_stage = train.Trainer.stage
+
+    def stage(self: train.Trainer, long: bool, part: float) -> Stage:
+        stages.append(real_stage(self, long, part))
+        return stages[-1]
+
+    monkeypatch.setattr(train.Trainer, "stage", stage)
+    start(work, tmp_path, "--steps", "2", "--sparse-from", "0", "--quantized-from", "0", "--chat-share", "0")
+    assert all(s.sparse and s.quantized for s in stages) and stages[0].index_rows == train.INDEX_ROWS[False]
+
+
+def test_batches_of_fewer_parts_train_the_index_on_as_large_a_share() -> None:
+    plan = warm.Plan().of_parts(2)
+    assert (plan.short.parts, plan.long.parts) == (2, 2)
+    assert plan.short.tokens == warm.Plan().short.tokens
+    wishes = train.parser().parse_args(["w", "r", "--parts", "2"])
+    stub = SimpleNamespace(wishes=wishes)
+    assert [train.Trainer.stage(stub, long, 0.1).index_rows for long in (False, True)] == [4, 1]  # type: ignore[arg-type]
 
 
 def test_files_are_written_whole_and_beside_the_training(tmp_path: Path) -> None:

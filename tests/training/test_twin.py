@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from tokenizers import Tokenizer
 
 from assets.training.documents import Document, Encoder, Packer, Turn, pack_all
-from assets.training.export import load_values, logical_values, stored_tensors, write_checkpoint
+from assets.training.export import load_values, logical_values, stored_tensors, stretched, write_checkpoint
 from assets.training.feed import BatchSize, SharedBatch
 from assets.training.model.quantize import pack_mxfp4, pack_mxfp8, round_mxfp4
 from assets.training.model.twin import Stage, Twin
@@ -46,6 +47,18 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Twin, Path]:
     write_checkpoint(model, folder / "t.json", folder / "out")
     load_values(folder / "out", model)
     return model, folder / "out"
+
+
+def test_a_smaller_grid_of_places_is_stretched() -> None:
+    torch.manual_seed(2)
+    small = torch.randn(1 + 16, 5)
+    assert torch.equal(stretched(small, 4), small)
+    large = stretched(small, 8)
+    assert large.shape == (65, 5) and torch.equal(large[0], small[0])
+    back = F.interpolate(large[1:].T.reshape(1, 5, 8, 8), (4, 4), mode="area")[0].flatten(1).T
+    assert torch.corrcoef(torch.stack([back.flatten(), small[1:].flatten()]))[0, 1] > 0.95
+    flat = torch.cat([small[:1], small[1:2].expand(16, 5)])
+    assert torch.allclose(stretched(flat, 7)[1:], small[1].expand(49, 5), atol=1e-6)
 
 
 def test_every_parameter_has_the_engines_name_and_shape() -> None:
